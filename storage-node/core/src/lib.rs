@@ -1,1 +1,5 @@
-//! storage-node-core
+//! The pure half of the storage node: what it knows of the cluster, and what a partition does next.
+//!
+//! Nothing here does I/O, reads a clock or draws a random number: everything comes in as an argument.
+
+pub mod image;
