@@ -1,1 +1,12 @@
-//! cluster-tests
+//! Tests that run whole programs: our daemons as processes, stock Kafka clients against them, and Apache Kafka itself as
+//! the reference for every question of behaviour.
+//!
+//! Reading order: [`oracle`] (Apache Kafka from Maven: broker, tools, message descriptions), [`process`] (a child process
+//! with a log file), [`local_cluster`] (our daemons). The tests are in `tests/`.
+
+pub mod clock;
+pub mod local_cluster;
+pub mod oracle;
+pub mod ports;
+pub mod process;
+pub mod workspace;

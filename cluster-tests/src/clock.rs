@@ -1,0 +1,37 @@
+//! The only file of this crate that reads a clock: waiting for a condition, with a deadline.
+
+use std::time::{Duration, Instant};
+
+/// How often a condition is looked at while waiting for it.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
+
+/// Measures how long something took.
+#[derive(Clone, Copy, Debug)]
+pub struct Stopwatch(Instant);
+
+impl Stopwatch {
+    /// Starts now.
+    #[expect(clippy::disallowed_methods, reason = "this is the file that reads the clock")]
+    pub fn start() -> Self {
+        Stopwatch(Instant::now())
+    }
+
+    /// Time since the start.
+    pub fn elapsed(&self) -> Duration {
+        self.0.elapsed()
+    }
+}
+
+/// Looks at `condition` until it gives a value; `None` when `limit` has passed first.
+pub fn wait_until<T>(limit: Duration, mut condition: impl FnMut() -> Option<T>) -> Option<T> {
+    let watch = Stopwatch::start();
+    loop {
+        if let Some(value) = condition() {
+            return Some(value);
+        }
+        if watch.elapsed() >= limit {
+            return None;
+        }
+        std::thread::sleep(POLL_INTERVAL);
+    }
+}

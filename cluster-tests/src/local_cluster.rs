@@ -1,0 +1,1 @@
+//! Our daemons as processes on free ports.
