@@ -1,1 +1,14 @@
-//! log-engine-core
+//! The pure rules of a partition's log: no files, no clock, no threads.
+//!
+//! Reading order: [`producers`] (the idempotence window), [`producer_snapshot`] (its bytes on disk),
+//! [`epoch_history`] (which leader epoch began where, and its bytes on disk), [`roll`] (when a segment is full).
+//! `log-engine` keeps these beside its files; `storage-node-core` asks them before it lets a leader append.
+
+pub mod epoch_history;
+pub mod producer_snapshot;
+pub mod producers;
+pub mod roll;
+
+pub use epoch_history::{EpochEntry, EpochHistory};
+pub use producers::{BatchWindow, ProducerBatch, ProducerState, ProducerStates, SequenceCheck};
+pub use roll::{RollLimits, RollReason, SegmentFill};
