@@ -1,0 +1,239 @@
+//! The bytes of every message variant, frozen. A failure here means that daemons of two versions would misunderstand
+//! each other: do not change the expected bytes, add a variant at the end of its enum instead.
+
+use proto_types::controller_api::*;
+use proto_types::error::{ControllerError, Reason, Rejection};
+use proto_types::ids::*;
+use proto_types::message_kind::MessageKind;
+use proto_types::metadata::*;
+use proto_types::{decode, encode};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::fmt::Debug;
+use uuid::Uuid;
+
+fn check<T: Serialize + DeserializeOwned + PartialEq + Debug>(value: T, expected: &str) {
+    let bytes = encode(&value);
+    let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    assert_eq!(hex, expected, "{value:?}");
+    assert_eq!(decode::<T>(&bytes).expect("own bytes decode"), value);
+}
+
+fn uuid(low: u128) -> Uuid {
+    Uuid::from_u128(0x0102_0304_0506_0708_090a_0b0c_0d0e_0f00 | low)
+}
+
+fn topic() -> TopicId {
+    TopicId(uuid(1))
+}
+
+fn registration() -> NodeRegistered {
+    NodeRegistered {
+        node: NodeId(1),
+        broker_epoch: BrokerEpoch(9),
+        incarnation: Incarnation(uuid(2)),
+        directories: vec![DirectoryId(uuid(3))],
+        listeners: vec![Listener { name: "L".into(), host: "h".into(), port: 9092 }],
+        control_address: "c:1".into(),
+        data_address: "d:2".into(),
+        rack: Some("r".into()),
+    }
+}
+
+fn state() -> PartitionState {
+    PartitionState {
+        replicas: vec![NodeId(1), NodeId(2)],
+        adding: vec![NodeId(3)],
+        removing: vec![NodeId(4)],
+        isr: vec![NodeId(1)],
+        elr: vec![NodeId(2)],
+        leader: Some(NodeId(1)),
+        leader_epoch: LeaderEpoch(5),
+        partition_epoch: PartitionEpoch(6),
+    }
+}
+
+#[test]
+fn metadata_changes() {
+    use MetadataChange::*;
+    check(
+        NodeRegistered(registration()),
+        "000212100102030405060708090a0b0c0d0e0f0201100102030405060708090a0b0c0d0e0f0301014c0168844703633a3103643a32010172",
+    );
+    check(NodeFenced { node: NodeId(1), broker_epoch: BrokerEpoch(9), fenced: true }, "01021201");
+    check(NodeRemoved { node: NodeId(1) }, "0202");
+    check(TopicCreated { topic: topic(), name: "t".into() }, "03100102030405060708090a0b0c0d0e0f010174");
+    check(TopicDeleted { topic: topic() }, "04100102030405060708090a0b0c0d0e0f01");
+    check(
+        PartitionSet { partition: topic_partition(topic(), 7), state: state() },
+        "05100102030405060708090a0b0c0d0e0f010e020204010601080102010401020a0c",
+    );
+    check(
+        ConfigSet { resource: ConfigResource::Topic(topic()), name: "n".into(), value: Some("v".into()) },
+        "0600100102030405060708090a0b0c0d0e0f01016e010176",
+    );
+    check(
+        ConfigSet { resource: ConfigResource::Node(NodeId(1)), name: "n".into(), value: None },
+        "060102016e00",
+    );
+    check(ConfigSet { resource: ConfigResource::NodeDefault, name: "n".into(), value: None }, "0602016e00");
+    check(ProducerIdsAllocated { next: ProducerId(1000) }, "07d00f");
+}
+
+#[test]
+fn controller_requests() {
+    use ControllerRequest as Q;
+    check(
+        Q::RegisterNode(RegisterNode {
+            cluster_id: "c".into(),
+            node: NodeId(1),
+            incarnation: Incarnation(uuid(2)),
+            directories: vec![DirectoryId(uuid(3))],
+            listeners: vec![Listener { name: "L".into(), host: "h".into(), port: 9092 }],
+            control_address: "c:1".into(),
+            data_address: "d:2".into(),
+            rack: None,
+        }),
+        "00016302100102030405060708090a0b0c0d0e0f0201100102030405060708090a0b0c0d0e0f0301014c0168844703633a3103643a3200",
+    );
+    check(
+        Q::Heartbeat(Heartbeat {
+            node: NodeId(1),
+            broker_epoch: BrokerEpoch(9),
+            applied: MetadataIndex(300),
+            stopping: false,
+            healthy: true,
+        }),
+        "010212ac020001",
+    );
+    let new_topic = NewTopic {
+        name: "t".into(),
+        partitions: Some(3),
+        replication_factor: None,
+        assignments: vec![(PartitionIndex(0), vec![NodeId(1)])],
+        configs: vec![("n".into(), Some("v".into())), ("m".into(), None)],
+    };
+    check(
+        Q::CreateTopics(CreateTopics { topics: vec![new_topic], validate_only: true, timeout_ms: 300 }),
+        "020101740106000100010202016e010176016d0001ac02",
+    );
+    let topics = vec![TopicRef::Name("t".into()), TopicRef::Id(topic())];
+    check(
+        Q::DeleteTopics(DeleteTopics { topics, timeout_ms: 1 }),
+        "030200017401100102030405060708090a0b0c0d0e0f0101",
+    );
+    let more = MorePartitions { name: "t".into(), count: 4, assignments: vec![vec![NodeId(1)]] };
+    check(
+        Q::CreatePartitions(CreatePartitions { topics: vec![more], validate_only: false, timeout_ms: 1 }),
+        "04010174080101020001",
+    );
+    let op = |kind, value: Option<&str>| ConfigOp { name: "n".into(), kind, value: value.map(Into::into) };
+    let resource = AlterResource {
+        resource: ResourceRef::Topic("t".into()),
+        replace_all: false,
+        ops: vec![
+            op(ConfigOpKind::Set, Some("v")),
+            op(ConfigOpKind::Delete, None),
+            op(ConfigOpKind::Append, Some("v")),
+            op(ConfigOpKind::Subtract, Some("v")),
+        ],
+    };
+    let all = AlterResource {
+        resource: ResourceRef::Resource(ConfigResource::NodeDefault),
+        replace_all: true,
+        ops: vec![],
+    };
+    let resources = vec![resource, all];
+    check(
+        Q::AlterConfigs(AlterConfigs { resources, validate_only: false, timeout_ms: 1 }),
+        "05020001740004016e00010176016e0100016e02010176016e03010176010201000001",
+    );
+    check(
+        Q::AllocateProducerIds(AllocateProducerIds { node: NodeId(1), broker_epoch: BrokerEpoch(9) }),
+        "060212",
+    );
+}
+
+#[test]
+fn controller_replies() {
+    use ControllerReply as R;
+    let no = || Rejection { reason: Reason::TopicExists, message: "m".into() };
+    check(
+        R::Registered { broker_epoch: BrokerEpoch(9), session_ms: 3000, heartbeat_ms: 300 },
+        "0012b817ac02",
+    );
+    check(
+        R::Heartbeat(HeartbeatReply { committed: MetadataIndex(300), fenced: true, may_stop: false }),
+        "01ac020100",
+    );
+    let created = CreatedTopic {
+        topic: topic(),
+        partitions: 3,
+        replication_factor: 1,
+        configs: vec![("n".into(), "v".into())],
+    };
+    check(
+        R::TopicsCreated(vec![Ok(created), Err(no())]),
+        "020200100102030405060708090a0b0c0d0e0f01060201016e01760100016d",
+    );
+    check(
+        R::TopicsDeleted(vec![Ok(DeletedTopic { topic: topic(), name: "t".into() }), Err(no())]),
+        "030200100102030405060708090a0b0c0d0e0f0101740100016d",
+    );
+    check(R::PartitionsCreated(vec![Ok(()), Err(no())]), "0402000100016d");
+    check(R::ConfigsAltered(vec![Ok(()), Err(no())]), "0502000100016d");
+    check(R::ProducerIds { first: ProducerId(1000), count: 1000 }, "06d00fd00f");
+}
+
+#[test]
+fn controller_errors() {
+    use ControllerError as E;
+    check(E::NotLeader { leader: Some(ControllerId(2)) }, "000102");
+    check(E::Busy("m".into()), "01016d");
+    check(E::Shutdown, "02");
+    check(E::TimedOut, "03");
+    check(E::Rejected(Rejection { reason: Reason::UnknownResource, message: "m".into() }), "040f016d");
+    let reasons = [
+        Reason::TopicExists,
+        Reason::UnknownTopic,
+        Reason::UnknownTopicId,
+        Reason::InvalidTopicName,
+        Reason::InvalidPartitions,
+        Reason::InvalidReplicationFactor,
+        Reason::InvalidReplicaAssignment,
+        Reason::InvalidConfig,
+        Reason::InvalidRequest,
+        Reason::PolicyViolation,
+        Reason::ClosedTopic,
+        Reason::StaleBrokerEpoch,
+        Reason::DuplicateNodeId,
+        Reason::UnknownNode,
+        Reason::InconsistentClusterId,
+        Reason::UnknownResource,
+    ];
+    check(reasons.to_vec(), "10000102030405060708090a0b0c0d0e0f");
+}
+
+#[test]
+fn feed() {
+    check(FeedRequest { cluster_id: "c".into(), after: Some(MetadataIndex(300)) }, "016301ac02");
+    let changes = || vec![MetadataChange::TopicDeleted { topic: topic() }];
+    check(
+        FeedFrame::Snapshot { index: MetadataIndex(300), first: true, last: false, changes: changes() },
+        "00ac0201000104100102030405060708090a0b0c0d0e0f01",
+    );
+    check(
+        FeedFrame::Delta { index: MetadataIndex(300), changes: changes() },
+        "01ac020104100102030405060708090a0b0c0d0e0f01",
+    );
+}
+
+#[test]
+fn kinds_keep_their_numbers() {
+    let numbers: Vec<u16> = MessageKind::ALL.iter().map(|kind| kind.number()).collect();
+    assert_eq!(numbers, [1, 2, 16, 17, 18, 19, 20]);
+    for kind in MessageKind::ALL {
+        assert_eq!(MessageKind::from_number(kind.number()), Some(kind));
+    }
+    assert_eq!(MessageKind::from_number(0), None);
+}
