@@ -2,4 +2,5 @@
 //!
 //! Nothing here does I/O, reads a clock or draws a random number: everything comes in as an argument.
 
+pub mod effective_config;
 pub mod image;
