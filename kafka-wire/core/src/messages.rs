@@ -1,0 +1,61 @@
+//! One file per API: its request, its response, and what changed from version to version.
+//!
+//! Structs and fields have Kafka's names. Versions are those that Kafka 4.4 accepts.
+
+pub mod alter_configs;
+pub mod api_versions;
+pub mod create_partitions;
+pub mod create_topics;
+pub mod delete_records;
+pub mod delete_topics;
+pub mod describe_cluster;
+pub mod describe_configs;
+pub mod describe_log_dirs;
+pub mod describe_topic_partitions;
+pub mod fetch;
+pub mod find_coordinator;
+pub mod incremental_alter_configs;
+pub mod init_producer_id;
+pub mod list_config_resources;
+pub mod list_offsets;
+pub mod metadata;
+pub mod offset_for_leader_epoch;
+pub mod produce;
+pub mod sasl_authenticate;
+pub mod sasl_handshake;
+
+/// Something to do with every API; see [`visit`].
+#[cfg(feature = "testing")]
+pub trait Visitor {
+    /// Called with each request.
+    fn api<R>(&mut self)
+    where
+        R: crate::Request + crate::sample::Sample,
+        R::Response: crate::sample::Sample;
+}
+
+/// Shows every API to `visitor`, in alphabetical order; lets a test cover them all.
+#[cfg(feature = "testing")]
+pub fn visit(visitor: &mut impl Visitor) {
+    visitor.api::<alter_configs::AlterConfigsRequest>();
+    visitor.api::<api_versions::ApiVersionsRequest>();
+    visitor.api::<create_partitions::CreatePartitionsRequest>();
+    visitor.api::<create_topics::CreateTopicsRequest>();
+    visitor.api::<delete_records::DeleteRecordsRequest>();
+    visitor.api::<delete_topics::DeleteTopicsRequest>();
+    visitor.api::<describe_cluster::DescribeClusterRequest>();
+    visitor.api::<describe_configs::DescribeConfigsRequest>();
+    visitor.api::<describe_log_dirs::DescribeLogDirsRequest>();
+    visitor.api::<describe_topic_partitions::DescribeTopicPartitionsRequest>();
+    visitor.api::<fetch::FetchRequest>();
+    visitor.api::<find_coordinator::FindCoordinatorRequest>();
+    visitor.api::<incremental_alter_configs::IncrementalAlterConfigsRequest>();
+    visitor.api::<init_producer_id::InitProducerIdRequest>();
+    visitor.api::<list_config_resources::ListConfigResourcesRequest>();
+    visitor.api::<list_offsets::ListOffsetsRequest>();
+    visitor.api::<metadata::MetadataRequest>();
+    visitor.api::<offset_for_leader_epoch::OffsetForLeaderEpochRequest>();
+    visitor.api::<produce::ProduceRequest>();
+    visitor.api::<sasl_authenticate::SaslAuthenticateRequest>();
+    visitor.api::<sasl_handshake::SaslHandshakeRequest>();
+}
