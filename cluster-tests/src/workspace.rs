@@ -15,7 +15,7 @@ pub fn kafka_dir() -> PathBuf {
 
 /// The file of departures that `cargo xtask flights` makes: one JSON object a line.
 pub fn flights_file() -> PathBuf {
-    root().join("target/flights/flights.json")
+    root().join("target/flights/flights.jsonl")
 }
 
 /// Folder of logs of test runs; a run that fails leaves its logs there.

@@ -13,10 +13,10 @@ pub(crate) fn run(_args: &[String]) -> Result<(), Failure> {
     make()
 }
 
-/// Makes `target/flights/flights.json` and `flights.keyed` unless they are there.
+/// Makes `target/flights/flights.jsonl` and `flights.keyed` unless they are there.
 pub(crate) fn make() -> Result<(), Failure> {
     let dir = dir();
-    if dir.join("flights.json").is_file() && dir.join("flights.keyed").is_file() {
+    if dir.join("flights.jsonl").is_file() && dir.join("flights.keyed").is_file() {
         println!("the departures are in {}", dir.display());
         return Ok(());
     }

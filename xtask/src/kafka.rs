@@ -26,8 +26,9 @@ pub(crate) fn fetch_jars() -> Result<(), Failure> {
 }
 
 fn oracle(subcommand: &str) -> std::process::Command {
-    let mut cargo = shell::cargo();
-    cargo.args(["run", "--quiet", "--package", "cluster-tests", "--bin", "kafka-oracle", "--", subcommand]);
+    let mut cargo = shell::cargo_here();
+    cargo.args(["run", "--quiet", "--manifest-path"]).arg(shell::root().join("Cargo.toml"));
+    cargo.args(["--package", "cluster-tests", "--bin", "kafka-oracle", "--", subcommand]);
     cargo
 }
 

@@ -32,12 +32,16 @@ pub(crate) fn program(name: &str) -> Command {
     command
 }
 
-/// `cargo` with the version that started us.
+/// The `cargo` that started us, in the root of the source tree.
 pub(crate) fn cargo() -> Command {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let mut command = Command::new(cargo);
+    let mut command = cargo_here();
     command.current_dir(root());
     command
+}
+
+/// The `cargo` that started us, in the folder of the caller (whose arguments may name files).
+pub(crate) fn cargo_here() -> Command {
+    Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
 }
 
 /// Runs a command with our input and output; fails if it does.

@@ -53,20 +53,27 @@ pub(crate) fn all(args: &[String]) -> Result<(Totals, Duration), Failure> {
     Ok((totals, watch.elapsed()))
 }
 
+/// Brings what the tests need from outside: Kafka's jars and the table of departures.
+pub(crate) fn setup(_args: &[String]) -> Result<(), Failure> {
+    require_programs()?;
+    kafka::fetch_jars()?;
+    flights::make()
+}
+
 fn prepare() -> Result<(), Failure> {
+    setup(&[])?;
+    let mut build = cargo();
+    build.args(["build", "--workspace", "--bins", "--examples"]);
+    shell::run(build)
+}
+
+fn require_programs() -> Result<(), Failure> {
     let missing: Vec<String> = PROGRAMS
         .iter()
         .filter(|(name, harmless, _)| !is_installed(name, harmless))
         .map(|(name, _, package)| format!("`{name}` is not installed: apt-get install {package}"))
         .collect();
-    if !missing.is_empty() {
-        return Err(Failure(missing.join("\n")));
-    }
-    kafka::fetch_jars()?;
-    flights::make()?;
-    let mut build = cargo();
-    build.args(["build", "--workspace", "--bins", "--examples"]);
-    shell::run(build)
+    if missing.is_empty() { Ok(()) } else { Err(Failure(missing.join("\n"))) }
 }
 
 fn test_command() -> Command {
