@@ -1,0 +1,58 @@
+//! `weir dev` as a child process on a free port.
+
+use crate::{Failure, clock};
+use cluster_tests::oracle::broker::answers_api_versions;
+use cluster_tests::ports::free_port;
+use cluster_tests::process::Process;
+use cluster_tests::workspace;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+const READY_LIMIT: Duration = Duration::from_secs(20);
+const STOP_LIMIT: Duration = Duration::from_secs(20);
+
+/// The running process.
+pub(crate) struct Weir {
+    process: Process,
+    port: u16,
+}
+
+impl Weir {
+    /// Starts it with its data in `home`.
+    pub(crate) fn start(home: &Path) -> Result<Self, Failure> {
+        std::fs::create_dir_all(home)?;
+        let port = free_port();
+        let mut command = Command::new(workspace::program("weir"));
+        command.arg("dev").arg("--data").arg(home.join("data")).arg("--kafka-port").arg(port.to_string());
+        Ok(Weir { process: Process::start("weir dev", command, &home.join("log"))?, port })
+    }
+
+    /// Polls until a client gets an answer.
+    pub(crate) fn wait_ready(&mut self) -> Result<(), Failure> {
+        let start = clock::now();
+        while !answers_api_versions(self.port) {
+            if self.process.ended()?.is_some() || start.elapsed() > READY_LIMIT {
+                return Err(format!("weir dev does not answer:\n{}", self.process.output()).into());
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Ok(())
+    }
+
+    /// Process id.
+    pub(crate) fn id(&self) -> u32 {
+        self.process.id()
+    }
+
+    /// `host:port` for clients.
+    pub(crate) fn bootstrap(&self) -> String {
+        format!("127.0.0.1:{}", self.port)
+    }
+
+    /// Ends it softly.
+    pub(crate) fn stop(mut self) -> Result<(), Failure> {
+        let status = self.process.terminate(STOP_LIMIT)?;
+        if status.success() { Ok(()) } else { Err(format!("weir dev ended with {status}").into()) }
+    }
+}
