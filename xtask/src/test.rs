@@ -37,10 +37,8 @@ pub(crate) fn chaos_kill(args: &[String]) -> Result<(), Failure> {
     prepare()?;
     let mut command = test_command();
     command.args(["--package", "cluster-tests", "--test", "kill9", "--", "--nocapture", "--test-threads=1"]);
-    shell::run({
-        command.env("WEIR_KILL_TIMES", times);
-        command
-    })
+    command.env("WEIR_KILL_TIMES", times);
+    shell::run(command)
 }
 
 /// Prepares, builds and tests; gives the sums of cargo's closing lines.
@@ -48,7 +46,12 @@ pub(crate) fn all(args: &[String]) -> Result<(Totals, Duration), Failure> {
     prepare()?;
     let watch = Stopwatch::start();
     let mut command = test_command();
-    command.arg("--workspace").args(args);
+    let picks_packages =
+        args.iter().any(|arg| arg == "-p" || arg.starts_with("--package") || arg == "--workspace");
+    if !picks_packages {
+        command.arg("--workspace");
+    }
+    command.args(args);
     let totals = run_and_add_up(command)?;
     Ok((totals, watch.elapsed()))
 }
