@@ -105,7 +105,9 @@ impl ImageDelta {
             let after = new.topics.get(&topic).map(|topic| &topic.partitions);
             let none = BTreeMap::new();
             let partitions = differing_keys(before.unwrap_or(&none), after.unwrap_or(&none));
-            delta.partitions.extend(partitions.into_iter().map(|partition| TopicPartition { topic, partition }));
+            delta
+                .partitions
+                .extend(partitions.into_iter().map(|partition| TopicPartition { topic, partition }));
             if before.is_some() != after.is_some() {
                 delta.topics.insert(topic);
             }

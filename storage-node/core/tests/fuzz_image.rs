@@ -83,7 +83,10 @@ fn change(rng: &mut StdRng, image: &ClusterImage) -> MetadataChange {
             MetadataChange::TopicCreated { topic, name: format!("topic-{topic}") }
         }
         4..=6 => MetadataChange::PartitionSet {
-            partition: TopicPartition { topic: topic(rng), partition: PartitionIndex(rng.random_range(0..4)) },
+            partition: TopicPartition {
+                topic: topic(rng),
+                partition: PartitionIndex(rng.random_range(0..4)),
+            },
             state: partition_state(rng),
         },
         7 => MetadataChange::ProducerIdsAllocated { next: ProducerId(rng.random_range(0..9000)) },
@@ -149,7 +152,10 @@ fn a_snapshot_rebuilds_what_the_deltas_built() {
             let next = change(&mut rng, &image);
             let delta = image.apply(MetadataIndex(step), std::slice::from_ref(&next));
             let real = ImageDelta::between(&before, &image);
-            assert!(covers(&delta, &real), "seed {seed} step {step}: {next:?} touched {real:?}, said {delta:?}");
+            assert!(
+                covers(&delta, &real),
+                "seed {seed} step {step}: {next:?} touched {real:?}, said {delta:?}"
+            );
             since.1.merge(delta);
 
             let mut rebuilt = ClusterImage::empty();

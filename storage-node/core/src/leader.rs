@@ -1,0 +1,236 @@
+//! What only a leader does: take batches, note acks, move the high watermark, answer those who wait.
+
+use log_engine_core::{ProducerBatch, ProducerStates, SequenceCheck};
+use proto_types::ids::{LeaderEpoch, Millis, Offset};
+
+use crate::action::{Action, DeleteRecordsError, Duplicate, ProduceError, Produced};
+use crate::in_sync::{InSync, Progress};
+use crate::input::{Acks, Proposal, Ticket};
+use crate::replica::{Positions, ReplicaConfig};
+use crate::waiters::{Waiter, Waiters};
+
+/// The state of a leadership.
+#[derive(Debug)]
+pub(crate) struct Leader {
+    pub(crate) epoch: LeaderEpoch,
+    pub(crate) in_sync: InSync,
+    pub(crate) waiters: Waiters,
+    /// The append that was asked for and has not come back.
+    pub(crate) appending: Option<Appending>,
+    /// The start that was asked for, by whom.
+    pub(crate) moving_start: Option<(Ticket, Offset)>,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Appending {
+    proposal: Proposal,
+    base_offset: Offset,
+    pub(crate) end: Offset,
+}
+
+impl Leader {
+    pub(crate) fn new(epoch: LeaderEpoch, in_sync: InSync) -> Self {
+        Self { epoch, in_sync, waiters: Waiters::default(), appending: None, moving_start: None }
+    }
+
+    /// Decides whether a batch goes into the log, and at which offset. `None`: a repetition that waits.
+    pub(crate) fn propose(
+        &mut self,
+        config: &ReplicaConfig,
+        positions: &Positions,
+        producers: &ProducerStates,
+        proposal: Proposal,
+    ) -> Option<Action> {
+        assert!(self.appending.is_none(), "the caller finishes one append before the next proposal");
+        assert!(proposal.offsets > 0, "a validated batch takes at least one offset");
+        let refuse = |error| Some(Action::Reply { ticket: proposal.ticket, result: Err(error) });
+        if proposal.acks == Acks::All && self.lacks_replicas(config) {
+            return refuse(self.not_enough_replicas(config));
+        }
+        if self.waiters.len() >= config.waiters_max {
+            return refuse(ProduceError::Busy);
+        }
+        let base_offset = positions.end;
+        match check_sequence(producers, &proposal, base_offset) {
+            Ok(SequenceCheck::Accept) => {}
+            Ok(SequenceCheck::Duplicate { first_offset, last_offset, timestamp }) => {
+                return self.on_duplicate(positions, &proposal, first_offset, last_offset, timestamp);
+            }
+            Ok(SequenceCheck::DuplicateTooOld) => return refuse(ProduceError::DuplicateTooOld),
+            Ok(SequenceCheck::OutOfOrderSequence { expected, found }) => {
+                return refuse(ProduceError::OutOfOrderSequence { expected, found });
+            }
+            Ok(SequenceCheck::InvalidProducerEpoch { current }) => {
+                return refuse(ProduceError::InvalidProducerEpoch { current });
+            }
+            Err(OffsetsExhausted) => return refuse(ProduceError::WriteRefused),
+        }
+        let end = Offset(base_offset.0 + i64::from(proposal.offsets));
+        self.appending = Some(Appending { proposal, base_offset, end });
+        Some(Action::Append { ticket: proposal.ticket, base_offset, leader_epoch: self.epoch })
+    }
+
+    /// A repetition is answered once its original is committed, whatever the acks: until then it could still vanish.
+    fn on_duplicate(
+        &mut self,
+        positions: &Positions,
+        proposal: &Proposal,
+        first_offset: i64,
+        last_offset: i64,
+        timestamp: i64,
+    ) -> Option<Action> {
+        let produced = Produced {
+            base_offset: Offset(first_offset),
+            duplicate_of: Some(Duplicate { timestamp }),
+            log_start: positions.start,
+        };
+        let needed = Offset(last_offset + 1);
+        if needed <= positions.high_watermark {
+            return Some(Action::Reply { ticket: proposal.ticket, result: Ok(produced) });
+        }
+        let waiter = Waiter { ticket: proposal.ticket, produced, deadline: proposal.deadline };
+        self.waiters.add(needed, waiter);
+        // A flush of the original is on its way, or its followers' acks are: nothing else is to be done.
+        None
+    }
+
+    /// The append came back. The producer is answered now, or waits for the high watermark.
+    pub(crate) fn on_appended(&mut self, log_start: Offset, end: Offset) -> Option<Action> {
+        let appending = self.appending.take().expect("an append was asked for");
+        assert_eq!(appending.end, end, "the log appended what it was asked to");
+        let Proposal { ticket, acks, deadline, .. } = appending.proposal;
+        let produced = Produced { base_offset: appending.base_offset, duplicate_of: None, log_start };
+        match acks {
+            Acks::None | Acks::Leader => Some(Action::Reply { ticket, result: Ok(produced) }),
+            Acks::All => {
+                self.waiters.add(end, Waiter { ticket, produced, deadline });
+                None
+            }
+        }
+    }
+
+    /// The append did not happen; the log is as before.
+    pub(crate) fn on_append_refused(&mut self) -> Action {
+        let appending = self.appending.take().expect("an append was asked for");
+        Action::Reply { ticket: appending.proposal.ticket, result: Err(ProduceError::WriteRefused) }
+    }
+
+    /// The high watermark as the in-sync set's positions have it. Never below the present one: a change of the flush
+    /// mode, or a member that joined, must not take back what was shown. It stands still while too few are in sync.
+    pub(crate) fn high_watermark(&self, config: &ReplicaConfig, positions: &Positions) -> Offset {
+        if self.lacks_replicas(config) {
+            return positions.high_watermark;
+        }
+        let own = Progress { appended: positions.end, flushed: positions.flushed };
+        match self.in_sync.committed_end(own, config.flush) {
+            Some(end) => end.max(positions.high_watermark),
+            None => positions.high_watermark,
+        }
+    }
+
+    /// Answers everybody whom the high watermark has reached.
+    pub(crate) fn answer_reached(&mut self, high_watermark: Offset, actions: &mut Vec<Action>) {
+        for waiter in self.waiters.take_reached(high_watermark) {
+            actions.push(Action::Reply { ticket: waiter.ticket, result: Ok(waiter.produced) });
+        }
+    }
+
+    /// Answers everybody whose time is up.
+    pub(crate) fn answer_expired(&mut self, config: &ReplicaConfig, now: Millis, actions: &mut Vec<Action>) {
+        let error = self.after_append_error(config).unwrap_or(ProduceError::TimedOut);
+        for waiter in self.waiters.take_expired(now) {
+            actions.push(Action::Reply { ticket: waiter.ticket, result: Err(error) });
+        }
+    }
+
+    /// If too few replicas are in sync, nothing that waits can be committed soon: says so at once.
+    pub(crate) fn answer_uncommittable(&mut self, config: &ReplicaConfig, actions: &mut Vec<Action>) {
+        if let Some(error) = self.after_append_error(config) {
+            self.answer_all(error, actions);
+        }
+    }
+
+    /// Answers everybody with one error, whatever they wait for.
+    pub(crate) fn answer_all(&mut self, error: ProduceError, actions: &mut Vec<Action>) {
+        for waiter in self.waiters.take_all() {
+            actions.push(Action::Reply { ticket: waiter.ticket, result: Err(error) });
+        }
+    }
+
+    /// The log has failed: also what was under way comes to nothing.
+    pub(crate) fn answer_log_failed(&mut self, actions: &mut Vec<Action>) {
+        if let Some(appending) = self.appending.take() {
+            let ticket = appending.proposal.ticket;
+            actions.push(Action::Reply { ticket, result: Err(ProduceError::LogFailed) });
+        }
+        if let Some((ticket, _)) = self.moving_start.take() {
+            actions.push(Action::RecordsDeleted { ticket, result: Err(DeleteRecordsError::LogFailed) });
+        }
+        self.answer_all(ProduceError::LogFailed, actions);
+    }
+
+    /// Decides about a DeleteRecords request. Never past the high watermark.
+    pub(crate) fn delete_records(
+        &mut self,
+        positions: &Positions,
+        ticket: Ticket,
+        before: Option<Offset>,
+    ) -> Action {
+        assert!(self.moving_start.is_none(), "the caller finishes one move of the start before the next");
+        let high_watermark = positions.high_watermark;
+        let before = before.unwrap_or(high_watermark);
+        if before < Offset(0) || before > high_watermark {
+            let result = Err(DeleteRecordsError::OffsetOutOfRange { high_watermark });
+            return Action::RecordsDeleted { ticket, result };
+        }
+        if before <= positions.start {
+            return Action::RecordsDeleted { ticket, result: Ok(positions.start) };
+        }
+        self.moving_start = Some((ticket, before));
+        Action::MoveStart { start: before }
+    }
+
+    /// The start moved as asked.
+    pub(crate) fn on_start_moved(&mut self, start: Offset) -> Option<Action> {
+        let (ticket, asked) = self.moving_start.take()?;
+        assert_eq!(start, asked, "the log moved its start to where it was asked to");
+        Some(Action::RecordsDeleted { ticket, result: Ok(start) })
+    }
+
+    fn lacks_replicas(&self, config: &ReplicaConfig) -> bool {
+        self.in_sync.len() < self.in_sync.needed(config.min_insync)
+    }
+
+    fn not_enough_replicas(&self, config: &ReplicaConfig) -> ProduceError {
+        let needed = self.in_sync.needed(config.min_insync);
+        ProduceError::NotEnoughReplicas { in_sync: self.in_sync.len(), needed }
+    }
+
+    fn after_append_error(&self, config: &ReplicaConfig) -> Option<ProduceError> {
+        let needed = self.in_sync.needed(config.min_insync);
+        let in_sync = self.in_sync.len();
+        (in_sync < needed).then_some(ProduceError::NotEnoughReplicasAfterAppend { in_sync, needed })
+    }
+}
+
+/// No offset is left in 63 bits.
+struct OffsetsExhausted;
+
+fn check_sequence(
+    producers: &ProducerStates,
+    proposal: &Proposal,
+    base_offset: Offset,
+) -> Result<SequenceCheck, OffsetsExhausted> {
+    let end = base_offset.0.checked_add(i64::from(proposal.offsets)).ok_or(OffsetsExhausted)?;
+    let Some(stamp) = proposal.producer else { return Ok(SequenceCheck::Accept) };
+    Ok(producers.check_append(&ProducerBatch {
+        producer_id: stamp.producer_id,
+        producer_epoch: stamp.producer_epoch,
+        first_sequence: stamp.base_sequence,
+        offset_delta: proposal.offsets - 1,
+        last_offset: end - 1,
+        timestamp: proposal.max_timestamp,
+        is_transactional: false,
+        is_control: false,
+    }))
+}

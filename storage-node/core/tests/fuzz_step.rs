@@ -1,0 +1,433 @@
+//! Seeded lists of inputs against [`Replica::step`], beside a model that knows only what was appended and what is on
+//! which disk. Each seed ends with a healed partition, in which nobody may be left without an answer.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "a failed unwrap is a failed test; the seed is printed"
+)]
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use log_engine_core::{ProducerBatch, ProducerStates};
+use proto_types::ids::{LeaderEpoch, Millis, NodeId, Offset, PartitionEpoch};
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+use storage_node_core::{
+    Acks, Action, DeleteRecordsError, FlushMode, FollowerAck, Input, NewEpoch, ProduceError, Produced,
+    ProducerStamp, Proposal, Replica, ReplicaConfig, Standing, Ticket,
+};
+
+const ME: NodeId = NodeId(1);
+const WAITERS_MAX: usize = 20;
+const STEPS: usize = 400;
+
+/// A batch in the model's log.
+#[derive(Debug, Clone, Copy)]
+struct Batch {
+    base: i64,
+    end: i64,
+    producer: Option<ProducerStamp>,
+}
+
+struct World {
+    rng: StdRng,
+    replica: Replica,
+    producers: ProducerStates,
+    config: ReplicaConfig,
+    now: i64,
+    log: Vec<Batch>,
+    start: i64,
+    end: i64,
+    flushed: i64,
+    flush_asked: bool,
+    failed: bool,
+    leads: bool,
+    epoch: i32,
+    partition_epoch: i32,
+    replication_factor: usize,
+    isr: BTreeSet<i32>,
+    /// What followers told in this epoch: appended and flushed.
+    followers: BTreeMap<i32, (i64, i64)>,
+    high_watermark: i64,
+    next_ticket: u64,
+    open: BTreeMap<Ticket, Open>,
+    answered: Counts,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Open {
+    Produce(Proposal),
+    Delete,
+}
+
+#[derive(Debug, Default, Clone, Copy)]
+struct Counts {
+    ok: usize,
+    duplicate: usize,
+    refused: usize,
+    timed_out: usize,
+    deleted: usize,
+}
+
+impl World {
+    fn new(seed: u64) -> Self {
+        let mut rng = StdRng::seed_from_u64(seed);
+        let replication_factor = [1, 1, 3][rng.random_range(0..3)];
+        let flush = [FlushMode::Ack, FlushMode::Os][rng.random_range(0..2)];
+        let config = ReplicaConfig { min_insync: rng.random_range(1..=2), flush, waiters_max: WAITERS_MAX };
+        let end = rng.random_range(0..50);
+        let (start, flushed) = (rng.random_range(0..=end), rng.random_range(0..=end));
+        Self {
+            replica: Replica::new(ME, config, Offset(start), Offset(flushed), Offset(end)),
+            producers: ProducerStates::new(1_000),
+            config,
+            now: 0,
+            log: Vec::new(),
+            start,
+            end,
+            flushed,
+            flush_asked: false,
+            failed: false,
+            leads: false,
+            epoch: 0,
+            partition_epoch: 0,
+            replication_factor,
+            isr: BTreeSet::from([1]),
+            followers: BTreeMap::new(),
+            high_watermark: start,
+            next_ticket: 0,
+            open: BTreeMap::new(),
+            answered: Counts::default(),
+            rng,
+        }
+    }
+
+    fn random_step(&mut self) {
+        match self.rng.random_range(0..100) {
+            0..40 => self.propose(),
+            40..60 => self.flush(),
+            60..75 => self.follower_ack(),
+            75..80 => self.delete_records(),
+            80..86 => self.metadata(),
+            86..90 => self.change_config(),
+            90..99 => {
+                self.now += self.rng.random_range(0..60);
+                self.step(Input::Tick);
+            }
+            _ => {
+                if self.rng.random_bool(0.02) {
+                    self.failed = true;
+                    self.leads = false;
+                    self.flush_asked = false;
+                    self.step(Input::LogFailed);
+                }
+            }
+        }
+    }
+
+    fn propose(&mut self) {
+        let (stamp, offsets) = match self.rng.random_bool(0.6) {
+            true => self.some_producer(),
+            false => (None, self.rng.random_range(1..5)),
+        };
+        self.next_ticket += 1;
+        let proposal = Proposal {
+            ticket: Ticket(self.next_ticket),
+            acks: [Acks::None, Acks::Leader, Acks::All, Acks::All][self.rng.random_range(0..4)],
+            offsets,
+            max_timestamp: self.now,
+            producer: stamp,
+            deadline: Millis(self.now + self.rng.random_range(1..100)),
+        };
+        self.open.insert(proposal.ticket, Open::Produce(proposal));
+        self.step(Input::Propose(proposal));
+    }
+
+    /// The next batch of a producer, or a repetition, or one after a gap, or one of another epoch.
+    fn some_producer(&mut self) -> (Option<ProducerStamp>, i32) {
+        let producer_id = self.rng.random_range(0..3);
+        let batches: Vec<Batch> = (self.log.iter().copied())
+            .filter(|batch| batch.producer.is_some_and(|stamp| stamp.producer_id == producer_id))
+            .collect();
+        let offsets = self.rng.random_range(1..5);
+        let Some(last) = batches.last().copied() else {
+            return (Some(ProducerStamp { producer_id, producer_epoch: 0, base_sequence: 0 }), offsets);
+        };
+        let stamp = last.producer.unwrap();
+        let next = stamp.base_sequence + (last.end - last.base) as i32;
+        match self.rng.random_range(0..10) {
+            0..5 => (Some(ProducerStamp { base_sequence: next, ..stamp }), offsets),
+            5..8 => {
+                let back = self.rng.random_range(0..batches.len().min(8));
+                let batch = batches[batches.len() - 1 - back];
+                (batch.producer, (batch.end - batch.base) as i32)
+            }
+            8 => {
+                (Some(ProducerStamp { base_sequence: next + self.rng.random_range(1..9), ..stamp }), offsets)
+            }
+            _ => {
+                let producer_epoch = stamp.producer_epoch + self.rng.random_range(0..2);
+                (Some(ProducerStamp { producer_id, producer_epoch, base_sequence: 0 }), offsets)
+            }
+        }
+    }
+
+    /// The disk finishes the flush that was asked for; it may have begun before the newest appends.
+    fn flush(&mut self) {
+        if self.flush_asked && !self.failed {
+            self.flush_asked = false;
+            self.flushed = self.rng.random_range(self.flushed..=self.end);
+            self.step(Input::Flushed { end: Offset(self.flushed) });
+        }
+    }
+
+    fn follower_ack(&mut self) {
+        let node = self.rng.random_range(2..5);
+        let appended = self.rng.random_range(0..=self.end);
+        let flushed = self.rng.random_range(0..=appended);
+        let epoch = self.epoch - i32::from(self.rng.random_bool(0.1));
+        if self.leads && epoch == self.epoch && self.isr.contains(&node) {
+            let known = self.followers.entry(node).or_insert((appended, flushed));
+            *known = (known.0.max(appended), known.1.max(flushed));
+        }
+        self.step(Input::FollowerAck(FollowerAck {
+            node: NodeId(node),
+            leader_epoch: LeaderEpoch(epoch),
+            appended: Offset(appended),
+            flushed: Offset(flushed),
+        }));
+    }
+
+    fn delete_records(&mut self) {
+        self.next_ticket += 1;
+        let ticket = Ticket(self.next_ticket);
+        self.open.insert(ticket, Open::Delete);
+        let before = self.rng.random_bool(0.8).then(|| Offset(self.rng.random_range(-2..=self.end + 2)));
+        self.step(Input::DeleteRecords { ticket, before });
+    }
+
+    fn metadata(&mut self) {
+        let new_epoch = self.rng.random_bool(0.5);
+        let leader = if new_epoch { [1, 1, 1, 2][self.rng.random_range(0..4)] } else { 0 };
+        if new_epoch {
+            self.epoch += 1;
+            self.leads = leader == 1 && !self.failed;
+            self.followers.clear();
+        }
+        self.partition_epoch += 1;
+        let leads = self.leads;
+        self.isr = BTreeSet::from([1]);
+        for node in 2..=self.replication_factor as i32 {
+            if self.rng.random_bool(0.6) {
+                self.isr.insert(node);
+            }
+        }
+        self.followers.retain(|node, _| self.isr.contains(node));
+        self.step(Input::NewEpoch(NewEpoch {
+            leader: Some(NodeId(if leads { 1 } else { 2 })),
+            leader_epoch: LeaderEpoch(self.epoch),
+            partition_epoch: PartitionEpoch(self.partition_epoch),
+            replication_factor: self.replication_factor,
+            isr: self.isr.iter().copied().map(NodeId).collect(),
+        }));
+    }
+
+    fn change_config(&mut self) {
+        self.config.min_insync = self.rng.random_range(1..=3);
+        self.config.flush = [FlushMode::Ack, FlushMode::Os][self.rng.random_range(0..2)];
+        self.step(Input::ConfigChanged(self.config));
+    }
+
+    /// Steps the replica and performs what it asks for, as the shell does.
+    fn step(&mut self, input: Input) {
+        let actions = self.replica.step(Millis(self.now), &self.producers, input);
+        self.check_high_watermark();
+        for action in actions {
+            match action {
+                Action::Append { ticket, base_offset, leader_epoch } => {
+                    assert_eq!((leader_epoch.0, base_offset.0), (self.epoch, self.end));
+                    self.append(ticket);
+                }
+                Action::AssignEpoch { epoch, start } => {
+                    assert_eq!((epoch.0, start.0), (self.epoch, self.end));
+                }
+                Action::Flush => {
+                    assert!(!self.flush_asked, "one flush at a time");
+                    self.flush_asked = true;
+                }
+                Action::MoveStart { start } => {
+                    assert!(start.0 > self.start && start.0 <= self.high_watermark);
+                    self.start = start.0;
+                    self.step(Input::StartMoved { start });
+                }
+                Action::Reply { ticket, result } => self.on_reply(ticket, result),
+                Action::RecordsDeleted { ticket, result } => self.on_deleted(ticket, result),
+                Action::Publish(view) => assert_eq!(view.standing == Standing::Leader, self.leads),
+            }
+        }
+    }
+
+    fn append(&mut self, ticket: Ticket) {
+        let Open::Produce(proposal) = self.open[&ticket] else { panic!("{ticket:?} is no batch") };
+        if self.rng.random_bool(0.02) {
+            self.step(Input::AppendRefused);
+            return;
+        }
+        let base = self.end;
+        self.end += i64::from(proposal.offsets);
+        if let Some(stamp) = proposal.producer {
+            self.check_sequence(stamp);
+            self.producers.append(&ProducerBatch {
+                producer_id: stamp.producer_id,
+                producer_epoch: stamp.producer_epoch,
+                first_sequence: stamp.base_sequence,
+                offset_delta: proposal.offsets - 1,
+                last_offset: self.end - 1,
+                timestamp: proposal.max_timestamp,
+                is_transactional: false,
+                is_control: false,
+            });
+        }
+        self.log.push(Batch { base, end: self.end, producer: proposal.producer });
+        self.step(Input::Appended { end: Offset(self.end) });
+    }
+
+    /// In the log, each producer's sequence has neither holes nor repetitions, and its epoch never falls.
+    fn check_sequence(&self, stamp: ProducerStamp) {
+        let same =
+            |batch: &&Batch| batch.producer.is_some_and(|other| other.producer_id == stamp.producer_id);
+        let Some(last) = self.log.iter().rev().find(same) else { return };
+        let before = last.producer.unwrap();
+        let expected = if before.producer_epoch == stamp.producer_epoch {
+            before.base_sequence + (last.end - last.base) as i32
+        } else {
+            assert!(before.producer_epoch < stamp.producer_epoch, "{stamp:?} after {before:?}");
+            0
+        };
+        assert_eq!(stamp.base_sequence, expected, "{stamp:?} after {before:?}");
+    }
+
+    /// Only what every in-sync replica has (on disk, or in its log) is committed, and it stays committed.
+    fn check_high_watermark(&mut self) {
+        let view = self.replica.view();
+        let now = view.high_watermark.0;
+        assert!(now >= self.high_watermark, "{now} is below {}", self.high_watermark);
+        if now > self.high_watermark {
+            assert!(self.leads, "only a leader commits");
+            let needed = self.config.min_insync.min(self.replication_factor);
+            assert!(self.isr.len() >= needed, "{:?} of {needed}", self.isr);
+            let appending = view.end.0;
+            let own = if self.config.flush == FlushMode::Ack { self.flushed } else { appending };
+            assert!(now <= own);
+            for node in self.isr.iter().filter(|&&node| node != 1) {
+                let &(appended, flushed) = self.followers.get(node).expect("it told where it is");
+                assert!(now <= if self.config.flush == FlushMode::Ack { flushed } else { appended });
+            }
+        }
+        self.high_watermark = now;
+    }
+
+    fn on_reply(&mut self, ticket: Ticket, result: Result<Produced, ProduceError>) {
+        let Some(Open::Produce(proposal)) = self.open.remove(&ticket) else {
+            panic!("{ticket:?} was answered before, or is no batch")
+        };
+        match result {
+            Ok(produced) => {
+                let base = produced.base_offset.0;
+                let batch =
+                    self.log.iter().find(|batch| batch.base == base).expect("what is answered is in the log");
+                assert_eq!(batch.end - batch.base, i64::from(proposal.offsets));
+                assert_eq!(batch.producer, proposal.producer);
+                if produced.duplicate_of.is_some() {
+                    self.answered.duplicate += 1;
+                }
+                if produced.duplicate_of.is_some() || proposal.acks == Acks::All {
+                    assert!(batch.end <= self.high_watermark, "{batch:?} is answered before it is committed");
+                }
+                self.answered.ok += 1;
+            }
+            Err(ProduceError::TimedOut) => {
+                assert!(proposal.deadline.0 <= self.now);
+                self.answered.timed_out += 1;
+            }
+            Err(ProduceError::NotLeader) => assert!(!self.leads),
+            Err(ProduceError::LogFailed) => assert!(self.failed),
+            Err(_) => self.answered.refused += 1,
+        }
+    }
+
+    fn on_deleted(&mut self, ticket: Ticket, result: Result<Offset, DeleteRecordsError>) {
+        assert!(matches!(self.open.remove(&ticket), Some(Open::Delete)), "{ticket:?} was answered before");
+        if let Ok(start) = result {
+            assert_eq!(start.0, self.start);
+            self.answered.deleted += 1;
+        }
+    }
+
+    /// The faults end: the leader is alone in sync and its disk works. Everybody gets an answer.
+    fn heal(&mut self) {
+        self.config = ReplicaConfig { min_insync: 1, ..self.config };
+        self.step(Input::ConfigChanged(self.config));
+        self.epoch += 1;
+        self.partition_epoch += 1;
+        self.leads = !self.failed;
+        self.isr = BTreeSet::from([1]);
+        self.followers.clear();
+        self.step(Input::NewEpoch(NewEpoch {
+            leader: Some(ME),
+            leader_epoch: LeaderEpoch(self.epoch),
+            partition_epoch: PartitionEpoch(self.partition_epoch),
+            replication_factor: self.replication_factor,
+            isr: vec![ME],
+        }));
+        while self.flush_asked {
+            self.flush_asked = false;
+            self.flushed = self.end;
+            self.step(Input::Flushed { end: Offset(self.flushed) });
+        }
+        assert!(self.open.is_empty(), "nobody is left without an answer: {:?}", self.open);
+        if !self.failed {
+            assert_eq!(self.high_watermark, self.end, "everything is committed at last");
+        }
+    }
+}
+
+fn run(seed: u64) -> Counts {
+    let mut world = World::new(seed);
+    for _ in 0..STEPS {
+        world.random_step();
+    }
+    world.heal();
+    world.answered
+}
+
+#[test]
+fn replicas_keep_their_promises_under_any_order_of_inputs() {
+    if let Some(seed) = std::env::var("WEIR_SEED").ok().and_then(|seed| seed.parse().ok()) {
+        println!("{:?}", run(seed));
+        return;
+    }
+    let mut total = Counts::default();
+    for seed in 0..2_000 {
+        let counts = std::panic::catch_unwind(|| run(seed)).unwrap_or_else(|panic| {
+            println!("repeat with: WEIR_SEED={seed} cargo test -p storage-node-core --test fuzz_step");
+            std::panic::resume_unwind(panic)
+        });
+        total.ok += counts.ok;
+        total.duplicate += counts.duplicate;
+        total.refused += counts.refused;
+        total.timed_out += counts.timed_out;
+        total.deleted += counts.deleted;
+    }
+    println!("{total:?}");
+    let reached = [total.ok, total.duplicate, total.refused, total.timed_out, total.deleted];
+    assert!(reached.iter().all(|&count| count > 1_000), "every kind of answer is reached often: {total:?}");
+}
+
+#[test]
+fn a_seed_gives_the_same_run_twice() {
+    for seed in 0..20 {
+        assert_eq!(format!("{:?}", run(seed)), format!("{:?}", run(seed)));
+    }
+}
