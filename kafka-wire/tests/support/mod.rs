@@ -1,6 +1,6 @@
 //! A server with a small fake table, and a raw client that sees every byte.
 
-#![allow(dead_code, reason = "each test file uses its part")]
+#![allow(dead_code, unreachable_pub, reason = "a module of each test file, which uses its part")]
 
 use std::collections::HashMap;
 use std::fs::File;
