@@ -14,7 +14,7 @@ use crate::wire::{Wire, WireVersion};
 use crate::writer::{Gathered, Writer};
 
 /// A top-level request or response; derive it with [`KafkaMessage`](crate::KafkaMessage).
-pub trait Message: Wire + Default + Clone + Debug + PartialEq {
+pub trait Message: Wire + Default + Clone + Debug + PartialEq + Send + Sync + 'static {
     /// Kafka's name of the message, e.g. `FetchRequest`.
     const NAME: &'static str;
     /// The versions that the codec knows.
