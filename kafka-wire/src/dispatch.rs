@@ -17,7 +17,7 @@ use futures_util::future::BoxFuture;
 use kafka_wire_core::{Gathered, Reader, Request, RequestHeader, Str};
 use tokio_util::sync::CancellationToken;
 
-use crate::api_versions::{self, ClientSoftware};
+use crate::api_versions::{self, ClientSoftware, Features, ServerIdentity};
 use crate::close_reason::CloseReason;
 use crate::config::ListenerInfo;
 
@@ -277,6 +277,8 @@ pub enum TableError {
 #[derive(Debug)]
 pub struct ApiTable<S> {
     routes: Vec<Route<S>>,
+    identity: Option<ServerIdentity>,
+    features: Option<Features>,
 }
 
 impl<S> ApiTable<S> {
@@ -299,7 +301,29 @@ impl<S> ApiTable<S> {
                 return Err(TableError::Versions { name: route.name, versions, codec });
             }
         }
-        Ok(Self { routes })
+        Ok(Self { routes, identity: None, features: None })
+    }
+
+    /// Lets ApiVersions (v5) refuse clients that mean to talk to another cluster or node (KIP-1242).
+    #[must_use]
+    pub fn with_identity(mut self, cluster_id: impl Into<String>, node_id: i32) -> Self {
+        self.identity = Some(ServerIdentity { cluster_id: cluster_id.into(), node_id });
+        self
+    }
+
+    /// Lets ApiVersions tell the cluster's features (KIP-584).
+    #[must_use]
+    pub fn with_features(mut self, features: Features) -> Self {
+        self.features = Some(features);
+        self
+    }
+
+    pub(crate) fn features(&self) -> Option<&Features> {
+        self.features.as_ref()
+    }
+
+    pub(crate) fn identity(&self) -> Option<&ServerIdentity> {
+        self.identity.as_ref()
     }
 
     /// The rows, by ascending key, without ApiVersions.
@@ -311,7 +335,7 @@ impl<S> ApiTable<S> {
     pub(crate) fn ranges(&self) -> Vec<(i16, RangeInclusive<i16>)> {
         let mut ranges: Vec<_> =
             self.routes.iter().map(|route| (route.key, route.versions.clone())).collect();
-        ranges.push((api_versions::KEY, api_versions::VERSIONS));
+        ranges.push((api_versions::KEY, api_versions::versions(self.identity())));
         ranges.sort_by_key(|(key, _)| *key);
         ranges
     }

@@ -24,7 +24,7 @@ mod metrics;
 mod response_writer;
 mod warm_pages;
 
-pub use api_versions::ClientSoftware;
+pub use api_versions::{ClientSoftware, Features};
 pub use client::{Client, ClientConfig, ClientError, Connection, NodeAddress};
 pub use config::{HostPort, HostPortError, Limits, LimitsError, ListenerConfig, ListenerInfo};
 pub use dispatch::{ApiTable, ConnectionId, Reply, RequestContext, Route, TableError, route, staged};

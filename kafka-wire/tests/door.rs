@@ -1,5 +1,7 @@
 //! What clients rely on at the door: order, staged requests, silence, addresses, file regions, draining.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
+
 mod support;
 
 use std::time::Duration;
@@ -135,6 +137,39 @@ async fn a_bad_software_name_is_an_invalid_request() {
     raw.send(&api_versions_request("bad name"), 3, 5).await;
     let response = raw.receive::<ApiVersionsRequest>(3, 5).await;
     assert_eq!((response.error_code, response.api_keys.len()), (ErrorCode::InvalidRequest, 0));
+}
+
+#[tokio::test]
+async fn a_client_that_means_another_node_is_sent_away() {
+    let door = open_door(Limits::default());
+    let mut raw = Raw::connect(door.address).await;
+    let cases = [
+        (Some("cluster"), 1, ErrorCode::None),
+        (None, 7, ErrorCode::None),
+        (Some("cluster"), 7, ErrorCode::RebootstrapRequired),
+        (Some("other"), 1, ErrorCode::RebootstrapRequired),
+    ];
+    for (cluster_id, node_id, expected) in cases {
+        let request = ApiVersionsRequest {
+            cluster_id: cluster_id.map(Str::from),
+            node_id,
+            ..api_versions_request("a")
+        };
+        raw.send(&request, 5, 5).await;
+        assert_eq!(raw.receive::<ApiVersionsRequest>(5, 5).await.error_code, expected);
+    }
+}
+
+#[tokio::test]
+async fn features_are_told_in_versions_that_understand_them() {
+    let door = open_door(Limits::default());
+    let mut raw = Raw::connect(door.address).await;
+    for (version, supported, epoch) in [(2, 0, -1), (3, 1, 7), (4, 2, 7)] {
+        raw.send(&api_versions_request("a"), version, 5).await;
+        let response = raw.receive::<ApiVersionsRequest>(version, 5).await;
+        assert_eq!(response.supported_features.len(), supported);
+        assert_eq!(response.finalized_features_epoch, epoch);
+    }
 }
 
 #[tokio::test]

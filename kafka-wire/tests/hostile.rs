@@ -1,5 +1,7 @@
 //! Clients that mean ill or are broken: each loses its own connection, and nobody else notices.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
+
 mod support;
 
 use std::time::Duration;
@@ -192,27 +194,6 @@ async fn requests_wait_for_memory_and_the_wait_is_bounded() {
     door.fake.saw("queued 3").await;
     door.fake.release(3);
     holder.receive::<ProduceRequest>(9, 3).await;
-}
-
-fn resident_bytes() -> usize {
-    let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
-    statm.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * 4096
-}
-
-#[tokio::test]
-async fn announced_sizes_cost_no_memory() {
-    let door = open_door(Limits::default());
-    let before = resident_bytes();
-    let mut connections = Vec::new();
-    for _ in 0..300 {
-        let mut raw = Raw::connect(door.address).await;
-        raw.send_bytes(&[0x06, 0x00, 0x00, 0x00, 1, 2, 3]).await;
-        connections.push(raw);
-    }
-    door.wait_open(300).await;
-    let grown = resident_bytes().saturating_sub(before);
-    assert!(grown < 16 << 20, "300 connections that announce 96 MiB each took {grown} bytes");
-    door.assert_alive().await;
 }
 
 #[tokio::test]

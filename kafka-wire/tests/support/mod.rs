@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use kafka_wire::{
-    ApiTable, Limits, ListenerConfig, Reply, RequestContext, Server, WireMetrics, route, staged,
+    ApiTable, Features, Limits, ListenerConfig, Reply, RequestContext, Server, WireMetrics, route, staged,
 };
 use kafka_wire_core::messages::fetch::{FetchRequest, FetchResponse, FetchableTopicResponse, PartitionData};
 use kafka_wire_core::messages::metadata::{MetadataRequest, MetadataResponse, MetadataResponseBroker};
@@ -155,7 +155,12 @@ async fn metadata(fake: Arc<Fake>, context: RequestContext, _request: MetadataRe
 
 pub fn table() -> Arc<ApiTable<Fake>> {
     let rows = vec![staged(3..=13, produce), route(4..=17, fetch), route(0..=13, metadata)];
-    Arc::new(ApiTable::new(rows).unwrap())
+    let features = Features {
+        supported: vec![("a.version".to_owned(), 1, 3), ("b.version".to_owned(), 0, 2)],
+        finalized: vec![("a.version".to_owned(), 2)],
+        epoch: 7,
+    };
+    Arc::new(ApiTable::new(rows).unwrap().with_identity("cluster", 1).with_features(features))
 }
 
 /// A running server with its fake.
