@@ -1,0 +1,44 @@
+//! Fencing a node that lost its session, is stopping or has sick disks; and letting it back in.
+
+use super::{Decision, check_registration, elect_leaders};
+use crate::state::ClusterState;
+use proto_types::error::Rejection;
+use proto_types::ids::{BrokerEpoch, NodeId};
+use proto_types::metadata::MetadataChange;
+
+/// Fences a node and moves its leaderships. Nothing happens if it is fenced already.
+pub fn fence_node(
+    state: &ClusterState,
+    node: NodeId,
+    broker_epoch: BrokerEpoch,
+) -> Result<Decision<()>, Rejection> {
+    set_fenced(state, node, broker_epoch, true)
+}
+
+/// Lets a node back in that has caught up, and gives it the leaderships that only it can have.
+pub fn unfence_node(
+    state: &ClusterState,
+    node: NodeId,
+    broker_epoch: BrokerEpoch,
+) -> Result<Decision<()>, Rejection> {
+    set_fenced(state, node, broker_epoch, false)
+}
+
+fn set_fenced(
+    state: &ClusterState,
+    node: NodeId,
+    broker_epoch: BrokerEpoch,
+    fenced: bool,
+) -> Result<Decision<()>, Rejection> {
+    check_registration(state, node, broker_epoch)?;
+    let mut changes = Vec::new();
+    if state.nodes().is_active(node) == fenced {
+        changes.push(MetadataChange::NodeFenced { node, broker_epoch, fenced });
+        changes.extend(if fenced {
+            elect_leaders::after_loss(state, node)
+        } else {
+            elect_leaders::after_return(state, node)
+        });
+    }
+    Ok(Decision { changes, reply: () })
+}
