@@ -33,15 +33,12 @@ pub enum DecodeErrorKind {
     /// A varint of more than five bytes, or above 2^32 - 1.
     #[error("varint does not fit in 32 bits")]
     Varint,
-    /// A string that is not UTF-8.
-    #[error("string is not UTF-8")]
-    Utf8,
     /// Null where this version has no null.
     #[error("null is not allowed here")]
     Null,
-    /// The announced elements would take more memory than a message of this size may.
-    #[error("more elements than a message of this size may hold")]
-    TooManyElements,
+    /// The message would take more memory than one of its size may.
+    #[error("too much memory for a message of this size")]
+    TooMuchMemory,
     /// A tagged field whose value does not fill its stated size.
     #[error("tagged field is longer than its value by {0} bytes")]
     TaggedFieldSize(usize),

@@ -37,10 +37,7 @@ impl RequestHeader {
         let key = ApiKey::try_from(api_key).map_err(|code| DecodeErrorKind::UnknownApiKey(code.0))?;
         let correlation_id = r.i32()?;
         // The client id keeps its two-byte length in flexible versions too.
-        let client_id = match r.string_length(false)? {
-            None => None,
-            Some(length) => Some(Str::from_utf8_lossy(r.slice(length)?)),
-        };
+        let client_id = r.string(false)?;
         if key.is_flexible(api_version) {
             r.tagged_fields(|_, _| Ok(false))?;
         }

@@ -2,17 +2,21 @@
 //!
 //! Memory is bounded twice. An array may announce at most as many elements as its smallest encoding lets fit in the bytes
 //! left, and all arrays of one frame together may take [`ALLOCATION_PER_BYTE`] times the frame plus [`ALLOCATION_FLOOR`]
-//! (structs in memory are larger than their smallest encoding). Strings, bytes and records are slices of the frame.
+//! (structs in memory are larger than their smallest encoding). Strings, bytes and records are slices of the frame; only
+//! text that is not UTF-8 is copied, out of the same budget.
 
 use bytes::Bytes;
 use uuid::Uuid;
 
 use crate::error::{DecodeError, DecodeErrorKind};
+use crate::text::Str;
 
 /// Bytes of memory that arrays may take for each byte of the frame.
 pub const ALLOCATION_PER_BYTE: usize = 16;
 /// Bytes of memory that arrays of a small frame may always take.
 pub const ALLOCATION_FLOOR: usize = 64 * 1024;
+/// Memory that a byte of text may take while it is replaced: three bytes for U+FFFD, in a buffer that grows by doubling.
+const REPLACED_TEXT_PER_BYTE: usize = 8;
 
 /// A cursor over one frame.
 #[derive(Clone, Debug)]
@@ -21,7 +25,7 @@ pub struct Reader {
     at: usize,
     /// Nothing at or behind this position may be read; inside a tagged field, the end of its value.
     end: usize,
-    /// Bytes of memory that arrays may still take.
+    /// Bytes of memory that may still be taken.
     budget: usize,
 }
 
@@ -140,13 +144,19 @@ impl Reader {
         Err(DecodeErrorKind::Varint.into())
     }
 
-    /// Length of a string: two bytes, or a varint of length + 1; `None` is null.
-    pub(crate) fn string_length(&mut self, flexible: bool) -> Result<Option<usize>, DecodeError> {
-        if flexible {
-            return self.compact_length();
+    /// A string or null: its length in two bytes, or as a varint of length + 1, then its bytes. What is not UTF-8 is
+    /// replaced by U+FFFD, as Kafka does: a client with names in another encoding is answered as there.
+    pub(crate) fn string(&mut self, flexible: bool) -> Result<Option<Str>, DecodeError> {
+        let length = if flexible { self.compact_length()? } else { signed_length(i64::from(self.i16()?))? };
+        let Some(length) = length else { return Ok(None) };
+        let bytes = self.slice(length)?;
+        match Str::from_utf8(bytes.clone()) {
+            Some(text) => Ok(Some(text)),
+            None => {
+                self.claim_memory(length.saturating_mul(REPLACED_TEXT_PER_BYTE))?;
+                Ok(Some(Str::from_utf8_lossy(bytes)))
+            }
         }
-        let length = self.i16()?;
-        signed_length(i64::from(length))
     }
 
     /// Length of bytes, records or an array: four bytes, or a varint of length + 1; `None` is null.
@@ -175,9 +185,13 @@ impl Reader {
         if needed > left {
             return Err(DecodeErrorKind::Truncated { needed, left }.into());
         }
-        match self.budget.checked_sub(count.saturating_mul(memory)) {
+        self.claim_memory(count.saturating_mul(memory))
+    }
+
+    fn claim_memory(&mut self, memory: usize) -> Result<(), DecodeError> {
+        match self.budget.checked_sub(memory) {
             Some(budget) => self.budget = budget,
-            None => return Err(DecodeErrorKind::TooManyElements.into()),
+            None => return Err(DecodeErrorKind::TooMuchMemory.into()),
         }
         Ok(())
     }
@@ -260,7 +274,7 @@ mod tests {
     fn elements_are_bounded_by_bytes_and_by_memory() {
         let mut reader = Reader::new(Bytes::from(vec![0; 100_000]));
         assert!(reader.claim_elements(50_001, 2, 1).is_err());
-        assert_eq!(reader.claim_elements(50_000, 2, 48), Err(DecodeErrorKind::TooManyElements.into()));
+        assert_eq!(reader.claim_elements(50_000, 2, 48), Err(DecodeErrorKind::TooMuchMemory.into()));
         assert!(reader.claim_elements(50_000, 2, 32).is_ok());
         assert!(reader.claim_elements(50_000, 2, 32).is_err());
     }

@@ -120,13 +120,7 @@ impl NullableWire for Str {
     }
 
     fn decode_nullable(r: &mut Reader, v: WireVersion) -> Result<Option<Self>, DecodeError> {
-        match r.string_length(v.flexible)? {
-            None => Ok(None),
-            Some(length) => match Str::from_utf8(r.slice(length)?) {
-                None => Err(DecodeErrorKind::Utf8.into()),
-                text => Ok(text),
-            },
-        }
+        r.string(v.flexible)
     }
 
     fn encode_nullable(value: Option<&Self>, w: &mut Writer, v: WireVersion) -> Result<(), EncodeError> {

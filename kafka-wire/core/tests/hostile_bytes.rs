@@ -53,11 +53,13 @@ impl Enemy {
                 let mutated = self.mutate(valid);
                 self.feed(&context, mutated, decode);
             }
-            // One hostile length followed by much that could be elements: the memory of structs is what counts.
+            // One length that the bytes behind it allow, which could be as many elements: structs take more memory than
+            // their smallest encoding.
             for _ in 0..FLOODS {
                 let mut bytes = self.encoded::<M>(version);
                 bytes.truncate(self.sampler.below(32));
-                bytes.extend_from_slice(LENGTHS[self.sampler.below(LENGTHS.len())]);
+                let length = self.fitting_length(40_000);
+                bytes.extend_from_slice(&length);
                 bytes.resize(bytes.len() + 40_000, [0x00, 0x01, 0xff][self.sampler.below(3)]);
                 self.feed(&context, bytes, decode);
             }
@@ -68,6 +70,17 @@ impl Enemy {
         let message: M = self.sampler.message(version).unwrap();
         let mut writer = Writer::new();
         message.encode(&mut writer, version).unwrap();
+        writer.finish().into_bytes().unwrap().to_vec()
+    }
+
+    fn fitting_length(&mut self, most: usize) -> Vec<u8> {
+        let length = u32::try_from(1 + self.sampler.below(most)).unwrap();
+        let mut writer = Writer::new();
+        if self.sampler.one_in(2) {
+            writer.u32(length);
+        } else {
+            writer.uvarint(length);
+        }
         writer.finish().into_bytes().unwrap().to_vec()
     }
 
