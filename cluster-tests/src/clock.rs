@@ -1,6 +1,6 @@
 //! The only file of this crate that reads a clock: waiting for a condition, with a deadline.
 
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// How often a condition is looked at while waiting for it.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
@@ -34,4 +34,11 @@ pub fn wait_until<T>(limit: Duration, mut condition: impl FnMut() -> Option<T>) 
         }
         std::thread::sleep(POLL_INTERVAL);
     }
+}
+
+/// A number that nobody chose, for a seed that is then printed.
+#[expect(clippy::disallowed_methods, reason = "this is the file that reads the clock")]
+pub fn unchosen_number() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::from(since.subsec_nanos()) ^ (since.as_secs() << 30)
 }
