@@ -12,8 +12,10 @@ use crate::record_data::{Part, Records, Region};
 /// Bytes up to this length are copied into the writer's buffer: one more entry in a gather list costs more.
 pub const COPY_UP_TO: usize = 512;
 
-/// First size of a buffer; most messages fit.
+/// First size of a buffer; most messages fit. Each further one is twice as large, up to [`LAST_BUFFER`].
 const FIRST_BUFFER: usize = 256;
+/// Largest size of a buffer, unless what is already in it is larger.
+const LAST_BUFFER: usize = 64 * 1024;
 
 /// Bytes of the length in front of a frame.
 const FRAME_LENGTH: usize = 4;
@@ -26,10 +28,12 @@ enum Piece {
 }
 
 /// Collects one message.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Writer {
     pieces: Vec<Piece>,
     buffer: BytesMut,
+    /// Room to ask for when the buffer is full.
+    next_buffer: usize,
     /// Bytes in `pieces`.
     flushed: usize,
 }
@@ -62,6 +66,12 @@ impl Gathered {
             }
         }
         Some(out.freeze())
+    }
+}
+
+impl Default for Writer {
+    fn default() -> Self {
+        Writer { pieces: Vec::new(), buffer: BytesMut::new(), next_buffer: FIRST_BUFFER, flushed: 0 }
     }
 }
 
@@ -129,8 +139,9 @@ impl Writer {
     }
 
     fn put(&mut self, bytes: &[u8]) {
-        if self.buffer.capacity() == 0 {
-            self.buffer.reserve(FIRST_BUFFER);
+        if self.buffer.capacity() - self.buffer.len() < bytes.len() {
+            self.buffer.reserve(bytes.len().max(self.next_buffer));
+            self.next_buffer = (self.next_buffer * 2).min(LAST_BUFFER);
         }
         self.buffer.put_slice(bytes);
     }

@@ -78,6 +78,7 @@ fn record_data_is_never_copied() {
             let (frame, stats) = measure(|| FetchRequest::response_frame(&response, 12, 1).unwrap());
             println!("fetch, {partitions} partitions: {stats:?}");
             assert!(frame.len > MIB * usize::try_from(partitions).unwrap());
+            assert!(stats.allocations <= 24, "{stats:?}");
             assert!(stats.bytes_allocated + stats.bytes_reallocated.unsigned_abs() <= 64 * 1024, "{stats:?}");
             let shared = frame.parts.iter().filter(|part| match part {
                 Part::Bytes(part) => part.as_ptr() == bytes.as_ptr(),
