@@ -404,8 +404,7 @@ impl Server {
         reader.set_limit(self.limits.frame_bytes_max);
         let metrics = &self.service.metrics;
         let open = metrics.stream(Side::Server, call.kind.number());
-        let sender =
-            FrameSender::new(Sink::Quic(send), self.limits.frame_bytes_max, metrics.sent(), open);
+        let sender = FrameSender::new(Sink::Quic(send), self.limits.frame_bytes_max, metrics.sent(), open);
         let receiver = FrameReceiver::new(Source::Quic(reader), metrics.received());
         self.stop.run_until_cancelled(handler(call, sender, receiver)).await;
     }

@@ -120,9 +120,8 @@ impl Identity {
         if !rest.is_empty() {
             return Err(IdentityError::Certificate(format!("{} bytes left over", rest.len())));
         }
-        let names = certificate
-            .subject_alternative_name()
-            .map_err(|e| IdentityError::Certificate(e.to_string()))?;
+        let names =
+            certificate.subject_alternative_name().map_err(|e| IdentityError::Certificate(e.to_string()))?;
         let uris: Vec<&str> = names
             .iter()
             .flat_map(|extension| &extension.value.general_names)
@@ -202,9 +201,18 @@ mod tests {
     #[test]
     fn other_spellings_are_refused() {
         for text in [
-            "", "weir://", "weir://c/controller", "weir://c/controller/07", "weir://c/controller/+7",
-            "weir://c/controller/7/", "weir://c/Controller/7", "weir:///controller/7", "weir://c d/controller/7",
-            "http://c/controller/7", "weir://c/controller/18446744073709551616", "weir://c/controller/-1",
+            "",
+            "weir://",
+            "weir://c/controller",
+            "weir://c/controller/07",
+            "weir://c/controller/+7",
+            "weir://c/controller/7/",
+            "weir://c/Controller/7",
+            "weir:///controller/7",
+            "weir://c d/controller/7",
+            "http://c/controller/7",
+            "weir://c/controller/18446744073709551616",
+            "weir://c/controller/-1",
         ] {
             assert!(text.parse::<Identity>().is_err(), "{text:?} was accepted");
         }

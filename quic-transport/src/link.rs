@@ -180,10 +180,7 @@ impl QuicLink {
     }
 
     /// Opens a QUIC stream. As nothing is sent before, a connection that turns out to be dead is simply replaced.
-    async fn open_bi(
-        &self,
-        deadline: Instant,
-    ) -> Result<(quinn::SendStream, quinn::RecvStream), CallError> {
+    async fn open_bi(&self, deadline: Instant) -> Result<(quinn::SendStream, quinn::RecvStream), CallError> {
         loop {
             let connection = self.connection(deadline).await?;
             match timeout_at(deadline, connection.open_bi()).await {

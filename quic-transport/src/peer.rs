@@ -116,12 +116,7 @@ impl Peer {
 
     /// Sends a request and waits for the answer, at most `timeout`, of which the peer is told. Giving up (dropping the
     /// future) cancels the handler at the peer.
-    pub async fn call(
-        &self,
-        kind: MessageKind,
-        body: Bytes,
-        timeout: Duration,
-    ) -> Result<Bytes, CallError> {
+    pub async fn call(&self, kind: MessageKind, body: Bytes, timeout: Duration) -> Result<Bytes, CallError> {
         self.send(Request::new(kind, body), timeout).await
     }
 

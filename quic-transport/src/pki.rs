@@ -299,13 +299,11 @@ fn read_private(path: &Path) -> Result<String, PkiError> {
 }
 
 fn write_private(path: &Path, bytes: &[u8]) -> Result<(), PkiError> {
-    private_file::write(path, bytes, 0o600)
-        .map_err(|source| PkiError::File { path: path.to_owned(), source })
+    private_file::write(path, bytes, 0o600).map_err(|source| PkiError::File { path: path.to_owned(), source })
 }
 
 fn write_public(path: &Path, bytes: &[u8]) -> Result<(), PkiError> {
-    private_file::write(path, bytes, 0o644)
-        .map_err(|source| PkiError::File { path: path.to_owned(), source })
+    private_file::write(path, bytes, 0o644).map_err(|source| PkiError::File { path: path.to_owned(), source })
 }
 
 #[cfg(test)]
@@ -316,7 +314,9 @@ mod tests {
 
     const VALIDITY: Validity = Validity {
         not_before: SystemTime::UNIX_EPOCH,
-        not_after: SystemTime::UNIX_EPOCH.checked_add(Duration::from_hours(24 * 365 * 100)).expect("in range"),
+        not_after: SystemTime::UNIX_EPOCH
+            .checked_add(Duration::from_hours(24 * 365 * 100))
+            .expect("in range"),
     };
 
     #[test]

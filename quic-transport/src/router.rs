@@ -209,7 +209,11 @@ mod tests {
 
     fn router() -> Router {
         Router::builder()
-            .call(MessageKind::Controller, Roles::of(&[Role::StorageNode]), |call| async move { Ok(call.body) })
+            .call(
+                MessageKind::Controller,
+                Roles::of(&[Role::StorageNode]),
+                |call| async move { Ok(call.body) },
+            )
             .versions(MessageKind::Controller, 2..=3)
             .build()
     }
@@ -233,7 +237,8 @@ mod tests {
     #[should_panic(expected = "two rows")]
     fn a_kind_has_one_row() {
         let roles = Roles::of(&Role::ALL);
-        let builder = Router::builder().call(MessageKind::RaftVote, roles, |call| async move { Ok(call.body) });
+        let builder =
+            Router::builder().call(MessageKind::RaftVote, roles, |call| async move { Ok(call.body) });
         let _ = builder.call(MessageKind::RaftVote, roles, |call| async move { Ok(call.body) });
     }
 }
