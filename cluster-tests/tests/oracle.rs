@@ -1,7 +1,5 @@
 //! Apache Kafka itself runs beside us: the reference that the other tests and the developers compare with.
 
-#![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
-
 use cluster_tests::clients::{kafka_tool, kcat, kcat_read};
 use cluster_tests::oracle::broker::{BrokerOptions, KafkaCluster};
 use cluster_tests::oracle::{schemas, tools};
