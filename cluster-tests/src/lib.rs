@@ -7,6 +7,7 @@
 
 pub mod clients;
 pub mod clock;
+pub mod dump;
 pub mod load;
 pub mod local_cluster;
 pub mod moments;

@@ -71,7 +71,7 @@ fn random_bytes_harm_nobody() {
         let length = usize::try_from(random.next_number() % 300).expect("small") + 8;
         let mut bytes: Vec<u8> = (0..length).map(|_| random.next_number().to_be_bytes()[0]).collect();
         // Half of them look like requests to an API that exists, so that they get further than the header.
-        if random.next_number() % 2 == 0 {
+        if random.next_number().is_multiple_of(2) {
             bytes = request(
                 i16::try_from(random.next_number() % 61).expect("small"),
                 i16::try_from(random.next_number() % 10).expect("small"),

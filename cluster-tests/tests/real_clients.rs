@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use cluster_tests::clients::{
     ReadRecord, all_output, java, java_read, kafka_tool, kafka_tool_output, kcat, kcat_read, weir,
-    weir_output,
+    weir_output, weir_read,
 };
 use cluster_tests::local_cluster::Subject;
 
@@ -86,7 +86,7 @@ fn kafka_tools_create_produce_and_consume_with_keys() {
     assert_eq!(values_by_key(&records), expected);
 }
 
-/// `Partition:0	Offset:0	key	value`
+/// `Partition:0`, `Offset:0`, key and value between tabs.
 fn console_record(line: &str) -> ReadRecord {
     let fields: Vec<&str> = line.split('\t').collect();
     let number = |text: &str, name: &str| text.strip_prefix(name).unwrap().parse::<i64>().unwrap();

@@ -1,0 +1,113 @@
+//! What Apache Kafka's dump-log tool says of the files of a partition: an outside check of the formats on disk.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::oracle::tools;
+
+/// Words with which the tool reports something that does not fit.
+const COMPLAINTS: &[&str] = &["ismatch", "out of order", "corrupt", "isvalid: false", "Exception"];
+
+/// A partition's folder as the tool reads it.
+#[derive(Debug, Default)]
+pub struct PartitionDump {
+    /// How many segments there are.
+    pub segments: usize,
+    /// Values of all records, by offset from the first.
+    pub values: Vec<String>,
+    /// Offset of the first record.
+    pub first_offset: i64,
+    /// Entries of all offset indexes.
+    pub index_entries: usize,
+    /// Entries of all time indexes.
+    pub time_entries: usize,
+    /// Producers in the newest snapshot.
+    pub producers: usize,
+}
+
+/// Every folder under `root` that holds segments.
+pub fn partition_dirs(root: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let mut waiting = vec![root.to_path_buf()];
+    while let Some(dir) = waiting.pop() {
+        let entries = fs::read_dir(&dir).unwrap_or_else(|error| panic!("list {}: {error}", dir.display()));
+        for entry in entries.flatten() {
+            if entry.path().is_dir() {
+                waiting.push(entry.path());
+            }
+        }
+        if !files(&dir, "log").is_empty() {
+            found.push(dir);
+        }
+    }
+    found.sort();
+    found
+}
+
+/// Reads every segment, index and snapshot of a partition with the stock tool; panics where the tool complains, and where
+/// offsets have holes.
+pub fn dump_partition(dir: &Path) -> PartitionDump {
+    let logs = files(dir, "log");
+    let mut dump = PartitionDump { segments: logs.len(), first_offset: -1, ..PartitionDump::default() };
+    read_records(&mut dump, &run(&["--print-data-log", "--deep-iteration"], &logs));
+    let indexes = files(dir, "index");
+    dump.index_entries = count_lines(&run(&[], &indexes), "offset: ");
+    let sane = run(&["--index-sanity-check"], &indexes);
+    assert_eq!(sane.matches("passed sanity check").count(), indexes.len(), "{sane}");
+    dump.time_entries = count_lines(&run(&[], &files(dir, "timeindex")), "timestamp: ");
+    if let Some(newest) = files(dir, "snapshot").pop() {
+        dump.producers = count_lines(&run(&[], &[newest]), "producerId: ");
+    }
+    dump
+}
+
+fn read_records(dump: &mut PartitionDump, text: &str) {
+    for line in text.lines() {
+        let Some(record) = line.strip_prefix("| offset: ") else { continue };
+        let offset: i64 =
+            record.split(' ').next().and_then(|n| n.parse().ok()).expect("an offset is a number");
+        if dump.first_offset < 0 {
+            dump.first_offset = offset;
+        }
+        let expected = dump.first_offset + i64::try_from(dump.values.len()).expect("small");
+        assert_eq!(offset, expected, "offsets have no holes");
+        let (_, value) = record.split_once("payload: ").expect("a record has a value");
+        dump.values.push(value.to_owned());
+    }
+}
+
+fn run(flags: &[&str], files: &[PathBuf]) -> String {
+    if files.is_empty() {
+        return String::new();
+    }
+    let list: Vec<String> = files.iter().map(|path| path.display().to_string()).collect();
+    let list = list.join(",");
+    let args = [flags, &["--files", &list]].concat();
+    let output = tools::run("kafka-dump-log", &args, b"").expect("the jars of Kafka are there");
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    let text = tools::checked("kafka-dump-log", output).unwrap_or_else(|error| panic!("{error}"));
+    for (line, complaint) in
+        text.lines().chain(errors.lines()).flat_map(|l| COMPLAINTS.iter().map(move |c| (l, c)))
+    {
+        // The payload of a record may say anything.
+        assert!(line.starts_with("| ") || !line.contains(complaint), "dump-log of {list}: {line}");
+    }
+    text
+}
+
+fn count_lines(text: &str, begin: &str) -> usize {
+    text.lines().filter(|line| line.starts_with(begin)).count()
+}
+
+/// Files with this extension, by name, which is by base offset.
+fn files(dir: &Path, extension: &str) -> Vec<PathBuf> {
+    let entries = fs::read_dir(dir).unwrap_or_else(|error| panic!("list {}: {error}", dir.display()));
+    let mut files: Vec<PathBuf> = entries
+        .flatten()
+        .map(|entry| entry.path())
+        .filter(|path| path.extension().is_some_and(|found| found == extension))
+        .filter(|path| path.file_stem().is_some_and(|stem| stem.to_string_lossy().parse::<i64>().is_ok()))
+        .collect();
+    files.sort();
+    files
+}
