@@ -341,13 +341,16 @@ impl Server {
         };
         match admitted {
             Admitted::Call(call) => {
-                let reply = tokio::select! {
-                    reply = self.service.run(call) => reply,
+                let (reply, in_progress) = tokio::select! {
+                    ended = self.service.run(call) => ended,
                     _gone = send.stopped() => return,
                     () = self.stop.cancelled() => return,
                 };
                 drop(memory);
                 self.write(&mut send, reply).await;
+                // Until the reply has arrived, or nobody wants it any more.
+                let _late = timeout(self.timing.transfer, send.stopped()).await;
+                drop(in_progress);
             }
             Admitted::Stream(stream) => {
                 drop(memory);

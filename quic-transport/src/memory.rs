@@ -309,11 +309,14 @@ impl MemoryLink {
         self.metrics.sent().inc_by(request.body.len() as u64);
         let work = async {
             self.travel(deadline).await?;
-            let reply = match admit(&core, &self.caller(), &head, &request.body).await {
-                Ok(Admitted::Call(call)) => core.service.run(call).await,
+            let (reply, _in_progress) = match admit(&core, &self.caller(), &head, &request.body).await {
+                Ok(Admitted::Call(call)) => {
+                    let (reply, in_progress) = core.service.run(call).await;
+                    (reply, Some(in_progress))
+                }
                 // The header says that this is a call, and the table was asked.
-                Ok(Admitted::Stream(_)) => Reply::refused(request_id, Refusal::WrongShape),
-                Err(reply) => reply,
+                Ok(Admitted::Stream(_)) => (Reply::refused(request_id, Refusal::WrongShape), None),
+                Err(reply) => (reply, None),
             };
             self.travel(deadline).await?;
             let body = read_reply(&frame(&reply.head, &reply.body), request_id)?;

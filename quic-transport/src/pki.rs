@@ -310,24 +310,18 @@ fn write_public(path: &Path, bytes: &[u8]) -> Result<(), PkiError> {
 mod tests {
     use super::*;
     use crate::identity::Role;
+    use crate::testing::TestCluster;
     use std::os::unix::fs::PermissionsExt;
-
-    const VALIDITY: Validity = Validity {
-        not_before: SystemTime::UNIX_EPOCH,
-        not_after: SystemTime::UNIX_EPOCH
-            .checked_add(Duration::from_hours(24 * 365 * 100))
-            .expect("in range"),
-    };
 
     #[test]
     fn an_authority_and_what_it_issues_survive_the_disk() {
         let directory = tempfile::tempdir().expect("temp dir");
-        let authority = CertificateAuthority::create("c1", VALIDITY).expect("made");
+        let authority = CertificateAuthority::create("c1", TestCluster::validity()).expect("made");
         authority.store(directory.path()).expect("stored");
         let again = CertificateAuthority::load(directory.path()).expect("loaded");
         assert_eq!(again.cluster_id(), "c1");
         let identity = Identity::new("c1", Role::StorageNode, 3).expect("valid");
-        let credentials = again.issue(&identity, VALIDITY).expect("issued");
+        let credentials = again.issue(&identity, TestCluster::validity()).expect("issued");
         let files = CredentialFiles::in_directory(directory.path());
         credentials.store(&files).expect("stored");
         let loaded = Credentials::load(&files).expect("loaded");
@@ -341,20 +335,23 @@ mod tests {
     #[test]
     fn a_key_that_others_may_read_is_refused() {
         let directory = tempfile::tempdir().expect("temp dir");
-        let authority = CertificateAuthority::create("c1", VALIDITY).expect("made");
+        let authority = CertificateAuthority::create("c1", TestCluster::validity()).expect("made");
         let identity = Identity::new("c1", Role::Controller, 1).expect("valid");
         let files = CredentialFiles::in_directory(directory.path());
-        authority.issue(&identity, VALIDITY).expect("issued").store(&files).expect("stored");
+        authority.issue(&identity, TestCluster::validity()).expect("issued").store(&files).expect("stored");
         std::fs::set_permissions(&files.key, std::fs::Permissions::from_mode(0o640)).expect("chmod");
         assert!(matches!(Credentials::load(&files), Err(PkiError::KeyTooOpen { mode: 0o640, .. })));
     }
 
     #[test]
     fn other_clusters_and_bad_names_get_nothing() {
-        let authority = CertificateAuthority::create("c1", VALIDITY).expect("made");
+        let authority = CertificateAuthority::create("c1", TestCluster::validity()).expect("made");
         let stranger = Identity::new("c2", Role::Controller, 1).expect("valid");
-        assert!(matches!(authority.issue(&stranger, VALIDITY), Err(PkiError::OtherCluster { .. })));
-        assert!(CertificateAuthority::create("no spaces", VALIDITY).is_err());
+        assert!(matches!(
+            authority.issue(&stranger, TestCluster::validity()),
+            Err(PkiError::OtherCluster { .. })
+        ));
+        assert!(CertificateAuthority::create("no spaces", TestCluster::validity()).is_err());
     }
 
     #[test]
@@ -362,7 +359,7 @@ mod tests {
         let empty = Credentials::from_pem(String::new(), String::new(), String::new());
         assert!(matches!(empty, Err(PkiError::Malformed { .. })));
         // The authority's own certificate names no daemon.
-        let authority = CertificateAuthority::create("c1", VALIDITY).expect("made");
+        let authority = CertificateAuthority::create("c1", TestCluster::validity()).expect("made");
         let pem = authority.certificate_pem().to_owned();
         let key = authority.issuer.key().serialize_pem();
         assert!(matches!(

@@ -4,6 +4,7 @@ use crate::config::{Limits, Timing};
 use crate::envelope::{self, ReplyHeader, RequestHeader};
 use crate::error::Refusal;
 use crate::metrics::{Side, TransportMetrics, refusal_label};
+use crate::peer::call_frame_max;
 use crate::router::{Call, CallHandler, Caller, Handler, Router, StreamHandler};
 use bytes::Bytes;
 use std::sync::Arc;
@@ -52,7 +53,7 @@ pub(crate) enum Admitted {
 pub(crate) struct AdmittedCall {
     call: Call,
     handler: CallHandler,
-    _permit: OwnedSemaphorePermit,
+    permit: OwnedSemaphorePermit,
 }
 
 pub(crate) struct AdmittedStream {
@@ -76,8 +77,9 @@ impl Service {
         }
     }
 
-    /// Waits until a request of `bytes` fits into the memory budget.
+    /// Waits until a request of `bytes` (at most `call_bytes_max` and a header) fits into the memory budget.
     pub(crate) async fn reserve(&self, bytes: usize) -> OwnedSemaphorePermit {
+        let bytes = bytes.min(call_frame_max(self.limits.call_bytes_max));
         let units = u32::try_from(bytes / MEMORY_UNIT + 1).expect("call_bytes_max is at most 1 GiB");
         let permit = Arc::clone(&self.memory).acquire_many_owned(units).await;
         permit.expect("the budget's semaphore is never closed")
@@ -92,6 +94,9 @@ impl Service {
         self.metrics.call_begun(Side::Server, header.kind);
         self.metrics.received().inc_by(body.len() as u64);
         let refuse = |refusal| Err(self.refuse(header.kind, header.request_id, refusal));
+        if body.len() > self.limits.call_bytes_max {
+            return refuse(Refusal::TooLarge { limit: self.limits.call_bytes_max as u64 });
+        }
         if self.draining.load(Ordering::Relaxed) {
             return refuse(Refusal::ShuttingDown);
         }
@@ -111,7 +116,7 @@ impl Service {
         };
         match handler {
             Handler::Call(handler) if !header.stream => match Arc::clone(&self.calls).try_acquire_owned() {
-                Ok(permit) => Ok(Admitted::Call(AdmittedCall { call, handler, _permit: permit })),
+                Ok(permit) => Ok(Admitted::Call(AdmittedCall { call, handler, permit })),
                 Err(_) => refuse(Refusal::Busy),
             },
             Handler::Stream(handler) if header.stream => {
@@ -124,9 +129,10 @@ impl Service {
         }
     }
 
-    /// Runs a call's handler until its deadline.
-    pub(crate) async fn run(&self, admitted: AdmittedCall) -> Reply {
-        let AdmittedCall { call, handler, _permit } = admitted;
+    /// Runs a call's handler until its deadline. The call is in progress until the permit is dropped: hold it until the
+    /// reply has arrived, else a shutdown takes the reply away.
+    pub(crate) async fn run(&self, admitted: AdmittedCall) -> (Reply, OwnedSemaphorePermit) {
+        let AdmittedCall { call, handler, permit } = admitted;
         let (kind, request_id, deadline) = (call.kind.number(), call.request_id, call.deadline);
         let begun = Instant::now();
         let outcome = match tokio::time::timeout_at(deadline, handler(call)).await {
@@ -139,13 +145,14 @@ impl Service {
         };
         let error = outcome.as_ref().err().map(refusal_label);
         self.metrics.call_ended(Side::Server, kind, begun.elapsed(), error);
-        match outcome {
+        let reply = match outcome {
             Ok(body) => {
                 self.metrics.sent().inc_by(body.len() as u64);
                 Reply::done(request_id, body)
             }
             Err(refusal) => Reply::refused(request_id, refusal),
-        }
+        };
+        (reply, permit)
     }
 
     pub(crate) fn refuse(&self, kind: u16, request_id: u64, refusal: Refusal) -> Reply {
