@@ -70,6 +70,7 @@ const TABLE: &[(&str, Allowed)] = &[
 /// Crates of others that only some packages may name.
 const RESERVED: &[(&str, &[&str])] = &[
     ("quinn", &["quic-transport"]),
+    ("quinn-proto", &["quic-transport"]),
     ("openraft", &["controller"]),
     ("rdkafka", &["admin-cli", "bench", "cluster-tests"]),
     ("figment", &["controller", "coordinator", "storage-node", "admin-cli"]),
