@@ -1,1 +1,50 @@
-//! log-engine
+//! The log of a partition on disk, in Kafka's own file formats.
+//!
+//! What is promised: a batch below [`Log::flushed`] survives any crash; what is present after a crash is a prefix of
+//! what was appended; no byte that was never appended is served; after a failed write or sync nothing more is accepted
+//! until the log was opened, and verified, anew.
+//!
+//! ```text
+//! <data directory>/                 one process, one node, one cluster
+//!   meta.properties  .lock  flushed-ends  clean-shutdown
+//!   <topic id>-<partition>/
+//!     00000000000000000000.log          batches            ─┐
+//!     00000000000000000000.index        offset → position   ├ one segment
+//!     00000000000000000000.timeindex    timestamp → offset ─┘
+//!     00000000000000004711.log …        the next segment
+//!     00000000000000004711.snapshot     producers as of that offset
+//!     leader-epoch-checkpoint           epoch → first offset
+//! ```
+//!
+//! Reading order: [`Log`] (append, roll, flush, close) → `cut` (truncate, set start) → [`LogReader`] → `segment` →
+//! `recovery` (open after a crash) → [`DataDir`] and `flushed_ends` → [`Flusher`] → [`disk`](Disk). Everything is
+//! synchronous and belongs on threads that may wait for the device, but for [`LogReader::try_read_warm`].
+
+mod config;
+mod cut;
+mod data_dir;
+mod descriptors;
+mod disk;
+mod epoch_file;
+mod error;
+mod flush;
+mod flushed_ends;
+mod index;
+mod log;
+mod log_name;
+mod poison;
+mod reader;
+mod recovery;
+mod scan;
+mod segment;
+mod snapshots;
+
+pub use config::{DESCRIPTORS_MAX_DEFAULT, FlusherConfig, LogConfig};
+pub use data_dir::{DataDir, DataDirOptions};
+pub use disk::{DirEntry, Disk, DiskFile, FileSystem, LockGuard, OpenMode, RealDisk, SimDisk, SimFault};
+pub use error::{AppendError, DataDirError, FileError, FlushError, LogError, OpenError, ReadError};
+pub use flush::{FlushDone, FlushHandle, Flusher};
+pub use log::{Appended, Log};
+pub use log_name::LogName;
+pub use reader::{LogReader, LogSlice, SlicePart, TimestampOffset};
+pub use recovery::{RecoveryReport, producer_batch};

@@ -1,0 +1,210 @@
+//! Taking records away: at the end (a follower that diverged) and at the start (`DeleteRecords`).
+//!
+//! Both change what the next start must find, so the record of flushed ends is changed durably *before* the files
+//! are. A crash in between leaves more than there should be, never less. An error in the middle poisons the log.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use log_engine_core::ProducerStates;
+
+use crate::disk::OpenMode;
+use crate::error::{FileError, LogError};
+use crate::flushed_ends::FlushedEnd;
+use crate::log::{Log, emptied};
+use crate::reader::floor;
+use crate::recovery::{producer_batch, remove_segment_files, replay_segment};
+use crate::scan::{Fault, HeaderScan};
+use crate::segment::Segment;
+use crate::snapshots;
+
+impl Log {
+    /// Takes away all batches that reach `offset` or beyond. Answers the new end, which is below `offset` if that lay
+    /// inside a batch. Waits for the device.
+    pub fn truncate_to(&mut self, offset: i64) -> Result<i64, LogError> {
+        self.check_writable()?;
+        let (start, end) = (self.start(), self.end());
+        if offset < start || offset > end {
+            return Err(LogError::OutOfRange { offset, start, end });
+        }
+        if offset == end {
+            return Ok(end);
+        }
+        let segments = self.shared.segments();
+        let at = floor(&segments, offset);
+        let segment = segments[at].clone();
+        let cut = find_cut(&segment, offset).map_err(|f| self.fault(f, &segment))?;
+        let result = self.cut_at(&segments, at, cut);
+        result.map_err(|e| {
+            self.poison(e.to_string());
+            LogError::Io(e)
+        })?;
+        Ok(self.end())
+    }
+
+    fn cut_at(
+        &mut self,
+        segments: &Arc<Vec<Arc<Segment>>>,
+        at: usize,
+        (position, end): (u64, i64),
+    ) -> Result<(), FileError> {
+        let segment = segments[at].clone();
+        let disk = self.data.disk().clone();
+        let flushed = self.flushed().min(end);
+        self.shared.end.store(end, Ordering::Release);
+        self.shared.flushed.store(flushed, Ordering::Release);
+        if let Some(in_flight) = &mut self.in_flight {
+            in_flight.end = in_flight.end.min(end);
+            in_flight.superseded = true;
+        }
+        let record = FlushedEnd {
+            start: self.start().min(end),
+            end: flushed,
+            active_base: segment.base_offset(),
+            index_entries: 0,
+            time_index_entries: 0,
+        };
+        self.data.ends().set_durably(self.name, record)?;
+        if self.epochs.truncate_from_end(end) {
+            self.epoch_file().write(&*disk, &self.dir)?;
+        }
+        snapshots::remove_where(&*disk, &self.dir, &mut self.snapshots, |o| o > end)?;
+        for later in segments[at + 1..].iter().rev() {
+            self.remove_segment(later)?;
+        }
+        *self.shared.segments.write() = Arc::new(segments[..=at].to_vec());
+        disk.sync_dir(&self.dir).map_err(|e| FileError::new("sync", &self.dir, e))?;
+        let pin = self.dirty_file(segment.log(), OpenMode::ReadWrite)?;
+        let cut = pin.file().set_len(position).and_then(|()| pin.file().sync());
+        cut.map_err(|e| FileError::new("cut", segment.log().path(), e))?;
+        self.walk_anew(&segment, position)?;
+        segment.state().write().next_offset = end;
+        self.active = Some(segment);
+        self.reload_producers(end)
+    }
+
+    /// Builds the indexes of a segment from its batches again.
+    fn walk_anew(&mut self, segment: &Segment, size: u64) -> Result<(), FileError> {
+        {
+            let mut state = segment.state().write();
+            state.index = emptied(segment.base_offset(), &state.index);
+            state.time_index = emptied(segment.base_offset(), &state.time_index);
+            state.size = 0;
+            state.next_offset = segment.base_offset();
+            state.max_timestamp = None;
+            state.first_timestamp = None;
+            state.bytes_since_entry = 0;
+        }
+        let path = segment.log().path();
+        let file = segment.file(false).map_err(|f| file_error(f, segment))?;
+        let mut scan = HeaderScan::new(file, path, 0, size, segment.base_offset(), false);
+        while let Some(found) = scan.next().map_err(|f| file_error(f, segment))? {
+            segment.state().write().add_batch(&found.header, self.config.index_interval_bytes);
+        }
+        // Entries of the cut part must not be taken for new ones.
+        let files = {
+            let state = segment.state().read();
+            [state.index.file().clone(), state.time_index.file().clone()]
+        };
+        for file in files {
+            let pin = match self.dirty_file(&file, OpenMode::ReadWrite) {
+                Err(e) if e.source.kind() == io::ErrorKind::NotFound => continue,
+                pin => pin?,
+            };
+            let cut = pin.file().set_len(0).and_then(|()| pin.file().sync());
+            cut.map_err(|e| FileError::new("cut", file.path(), e))?;
+        }
+        Ok(())
+    }
+
+    fn reload_producers(&mut self, end: i64) -> Result<(), FileError> {
+        let disk = self.data.disk().clone();
+        let producers_max = self.config.producers_max;
+        let newest = snapshots::load_newest(&*disk, &self.dir, &self.snapshots, end, producers_max)?;
+        let (from, mut producers) = newest.unwrap_or_else(|| (i64::MIN, ProducerStates::new(producers_max)));
+        for segment in self.shared.segments().iter() {
+            if segment.state().read().next_offset <= from {
+                continue;
+            }
+            let replayed = replay_segment(segment, from, |header| producers.append(&producer_batch(header)));
+            replayed.map_err(|f| file_error(f, segment))?;
+        }
+        self.producers = producers;
+        self.bytes_since_snapshot = 1;
+        Ok(())
+    }
+
+    /// Moves the start up to `offset` (KIP-107): records below are not served any more, and segments that hold only
+    /// such go. The caller passes nothing above the high watermark. Waits for the device.
+    pub fn set_start(&mut self, offset: i64) -> Result<(), LogError> {
+        self.check_writable()?;
+        let (start, end) = (self.start(), self.end());
+        if offset > end {
+            return Err(LogError::OutOfRange { offset, start, end });
+        }
+        if offset <= start {
+            return Ok(());
+        }
+        // What is recorded must be all there is, since the segment that it names may be among those that go.
+        self.sync_now()?;
+        let record = FlushedEnd { start: offset, ..self.record(end) };
+        self.data.ends().set_durably(self.name, record).map_err(|e| self.changing_failed(e))?;
+        self.shared.start.store(offset, Ordering::Release);
+        self.dirty.epochs |= self.epochs.truncate_from_start(offset);
+        let segments = self.shared.segments();
+        let kept = floor(&segments, offset);
+        if kept == 0 {
+            return Ok(());
+        }
+        *self.shared.segments.write() = Arc::new(segments[kept..].to_vec());
+        let base = segments[kept].base_offset();
+        let mut remove = || -> Result<(), FileError> {
+            for old in &segments[..kept] {
+                self.remove_segment(old)?;
+            }
+            let disk = self.data.disk().clone();
+            snapshots::remove_where(&*disk, &self.dir, &mut self.snapshots, |o| o < base)?;
+            Ok(())
+        };
+        let removed = remove();
+        self.dirty.dir = true;
+        removed.map_err(|e| self.changing_failed(e))
+    }
+
+    /// Removes a segment's files; its descriptors close when the last reader is done.
+    fn remove_segment(&mut self, segment: &Segment) -> Result<(), FileError> {
+        {
+            let state = segment.state().read();
+            for file in [segment.log(), state.index.file(), state.time_index.file()] {
+                self.dirty.files.remove(&file.id());
+            }
+        }
+        self.forget_segment(segment);
+        remove_segment_files(&**self.data.disk(), &self.dir, segment.base_offset())
+    }
+
+    fn fault(&mut self, fault: Fault, segment: &Segment) -> LogError {
+        LogError::Io(file_error(fault, segment))
+    }
+}
+
+/// Where to cut so that nothing reaches `offset`: position and offset.
+fn find_cut(segment: &Segment, offset: i64) -> Result<(u64, i64), Fault> {
+    match segment.locate(offset, false)? {
+        Some((found, _)) => Ok((found.position, offset.min(found.header.base_offset))),
+        None => {
+            let size = segment.state().read().size;
+            Ok((size, offset.min(segment.end_of_batches()?)))
+        }
+    }
+}
+
+fn file_error(fault: Fault, segment: &Segment) -> FileError {
+    let path = segment.log().path();
+    match fault {
+        Fault::Io(e) => e,
+        Fault::Cold => FileError::new("read", path, io::ErrorKind::WouldBlock.into()),
+        Fault::Damaged { reason, .. } => FileError::new("walk", path, io::Error::other(reason)),
+    }
+}

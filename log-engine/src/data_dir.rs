@@ -1,0 +1,303 @@
+//! One directory of logs: who owns it, whose it is, and what its logs share.
+//!
+//! A directory belongs to one node of one cluster (file `meta.properties`, Kafka's keys) and to one process at a time
+//! (file `.lock`). Its logs share the descriptor cache and the record of flushed ends. `clean-shutdown` is written
+//! last at a clean stop and removed first at the next start, so that a crash while loading never looks clean.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use uuid::Uuid;
+
+use crate::LogName;
+use crate::descriptors::Descriptors;
+use crate::disk::{Disk, LockGuard, OpenMode};
+use crate::error::{DataDirError, FileError};
+use crate::flushed_ends::{self, FlushedEnds};
+
+const META_FILE: &str = "meta.properties";
+const LOCK_FILE: &str = ".lock";
+const CLEAN_FILE: &str = "clean-shutdown";
+pub(crate) const DELETED_SUFFIX: &str = ".deleted";
+pub(crate) const TMP_SUFFIX: &str = ".tmp";
+/// A real one has five short lines.
+const META_BYTES_MAX: u64 = 64 << 10;
+
+/// How a data directory is opened.
+#[derive(Debug, Clone)]
+pub struct DataDirOptions {
+    pub cluster_id: String,
+    pub node_id: i32,
+    /// Id that the directory gets if it is new; a fresh random one, the engine has no randomness of its own.
+    pub new_directory_id: Uuid,
+    /// Descriptors kept open for the logs of this directory.
+    pub descriptors_max: usize,
+}
+
+/// An open data directory. A clone is the same directory; the lock is held until the last is dropped.
+#[derive(Clone)]
+pub struct DataDir {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    disk: Arc<dyn Disk>,
+    path: PathBuf,
+    directory_id: Uuid,
+    was_clean: bool,
+    /// Set when a log could not be written: the next start must not believe in a clean stop.
+    unclean: AtomicBool,
+    descriptors: Arc<Descriptors>,
+    ends: FlushedEnds,
+    _lock: Box<dyn LockGuard>,
+}
+
+impl DataDir {
+    /// Opens the directory, or makes it if it does not exist or is empty.
+    pub fn open(disk: Arc<dyn Disk>, path: &Path, options: &DataDirOptions) -> Result<DataDir, DataDirError> {
+        disk.create_dir_all(path).map_err(|e| FileError::new("create directory", path, e))?;
+        let lock_path = path.join(LOCK_FILE);
+        let lock = disk.lock(&lock_path).map_err(|e| FileError::new("lock", &lock_path, e))?;
+        let lock = lock.ok_or_else(|| DataDirError::InUse { path: path.to_owned() })?;
+        let entries = disk.list(path).map_err(|e| FileError::new("list", path, e))?;
+        let is_new = !entries.iter().any(|e| e.name == META_FILE);
+        if is_new {
+            let of_unfinished_format = |name: &str| {
+                name == flushed_ends::FILE_NAME || name.ends_with(TMP_SUFFIX) || name == LOCK_FILE
+            };
+            if entries.iter().any(|e| !of_unfinished_format(&e.name) && e.name != "lost+found") {
+                return Err(DataDirError::Foreign { path: path.to_owned(), file: META_FILE });
+            }
+            if let Some(above) = path.parent().filter(|p| !p.as_os_str().is_empty()) {
+                disk.sync_dir(above).map_err(|e| FileError::new("sync", above, e))?;
+            }
+        }
+        let meta = match is_new {
+            false => Some(Meta::read(disk.as_ref(), path)?),
+            true => None,
+        };
+        if let Some(meta) = &meta {
+            meta.check(path, options)?;
+        }
+        let was_clean = consume_clean_marker(disk.as_ref(), path)?;
+        let ends = FlushedEnds::open(disk.clone(), path, is_new)?;
+        let directory_id = match meta {
+            Some(meta) => meta.directory_id,
+            None => Meta::write(disk.as_ref(), path, options)?,
+        };
+        remove_leftovers(disk.as_ref(), path)?;
+        let descriptors = Descriptors::new(disk.clone(), options.descriptors_max);
+        let inner = Inner {
+            disk,
+            path: path.to_owned(),
+            directory_id,
+            was_clean: was_clean || is_new,
+            unclean: AtomicBool::new(false),
+            descriptors,
+            ends,
+            _lock: lock,
+        };
+        Ok(DataDir { inner: Arc::new(inner) })
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.inner.path
+    }
+
+    /// The id that this directory got when it was made and keeps for life.
+    pub fn directory_id(&self) -> Uuid {
+        self.inner.directory_id
+    }
+
+    /// Whether the last process that had it stopped cleanly (or there was none).
+    pub fn was_clean(&self) -> bool {
+        self.inner.was_clean
+    }
+
+    pub fn disk(&self) -> &Arc<dyn Disk> {
+        &self.inner.disk
+    }
+
+    /// Descriptors that the logs of this directory have open at the moment.
+    pub fn descriptors_open(&self) -> usize {
+        self.inner.descriptors.open_count()
+    }
+
+    /// The logs that have a directory here, sorted.
+    pub fn list(&self) -> Result<Vec<LogName>, FileError> {
+        let path = &self.inner.path;
+        let entries = self.inner.disk.list(path).map_err(|e| FileError::new("list", path, e))?;
+        let mut logs: Vec<LogName> =
+            entries.iter().filter(|e| e.is_dir).filter_map(|e| LogName::parse(&e.name)).collect();
+        logs.sort_unstable();
+        Ok(logs)
+    }
+
+    /// The logs that were ever flushed here and not deleted: one that is not in [`list`](Self::list) was lost.
+    pub fn known_logs(&self) -> Vec<LogName> {
+        self.inner.ends.logs()
+    }
+
+    /// Writes and syncs what is known to be flushed. Flush rounds do it by themselves; call it on an idle directory
+    /// (now and then) so that a crash later has nothing to scan.
+    pub fn checkpoint(&self) -> Result<(), FileError> {
+        self.inner.ends.write()?;
+        self.inner.ends.sync()
+    }
+
+    /// Notes that every log was closed without an error, so that the next start may believe the files. Call it last.
+    /// Answers `false`, and leaves no mark, if some log could not be written.
+    pub fn close_clean(&self) -> Result<bool, FileError> {
+        self.checkpoint()?;
+        if self.inner.unclean.load(Ordering::Acquire) {
+            return Ok(false);
+        }
+        write_file(&*self.inner.disk, &self.inner.path, CLEAN_FILE, b"1\n")?;
+        Ok(true)
+    }
+
+    pub(crate) fn descriptors(&self) -> &Arc<Descriptors> {
+        &self.inner.descriptors
+    }
+
+    pub(crate) fn ends(&self) -> &FlushedEnds {
+        &self.inner.ends
+    }
+
+    pub(crate) fn set_unclean(&self) {
+        self.inner.unclean.store(true, Ordering::Release);
+    }
+}
+
+/// Writes a small file whole or not at all: new file, sync, rename, sync of the directory.
+pub(crate) fn write_file(disk: &dyn Disk, dir: &Path, name: &str, bytes: &[u8]) -> Result<(), FileError> {
+    let path = dir.join(name);
+    let tmp = dir.join(format!("{name}{TMP_SUFFIX}"));
+    let write = || -> io::Result<()> {
+        let file = disk.open(&tmp, OpenMode::CreateOrEmpty)?;
+        file.write_at(bytes, 0)?;
+        file.sync()?;
+        disk.rename(&tmp, &path)?;
+        disk.sync_dir(dir)
+    };
+    write().map_err(|e| FileError::new("write", path, e))
+}
+
+/// Reads a whole file that should not be larger than `bytes_max`; `None` if it does not exist.
+pub(crate) fn read_file(disk: &dyn Disk, path: &Path, bytes_max: u64) -> Result<Option<Vec<u8>>, FileError> {
+    let read = || -> io::Result<Vec<u8>> {
+        let file = disk.open(path, OpenMode::Read)?;
+        let len = file.len()?;
+        if len > bytes_max {
+            return Err(io::ErrorKind::FileTooLarge.into());
+        }
+        let mut bytes = vec![0; len as usize];
+        file.read_at(&mut bytes, 0)?;
+        Ok(bytes)
+    };
+    match read() {
+        Ok(bytes) => Ok(Some(bytes)),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(e) => Err(FileError::new("read", path, e)),
+    }
+}
+
+/// Removes a directory of files and everything in it; one that does not exist is fine.
+pub(crate) fn remove_dir_and_files(disk: &dyn Disk, dir: &Path) -> Result<(), FileError> {
+    let entries = match disk.list(dir) {
+        Ok(entries) => entries,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(e) => return Err(FileError::new("list", dir, e)),
+    };
+    for entry in entries {
+        let path = dir.join(&entry.name);
+        disk.remove_file(&path).map_err(|e| FileError::new("remove", path, e))?;
+    }
+    disk.remove_dir(dir).map_err(|e| FileError::new("remove", dir, e))
+}
+
+fn consume_clean_marker(disk: &dyn Disk, path: &Path) -> Result<bool, FileError> {
+    let marker = path.join(CLEAN_FILE);
+    match disk.remove_file(&marker) {
+        Ok(()) => {
+            disk.sync_dir(path).map_err(|e| FileError::new("sync", path, e))?;
+            Ok(true)
+        }
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(e) => Err(FileError::new("remove", marker, e)),
+    }
+}
+
+/// What deletions and replacements left when the process died in the middle.
+fn remove_leftovers(disk: &dyn Disk, path: &Path) -> Result<(), FileError> {
+    for entry in disk.list(path).map_err(|e| FileError::new("list", path, e))? {
+        let leftover = path.join(&entry.name);
+        let name = entry.name.strip_suffix(DELETED_SUFFIX);
+        if entry.is_dir && name.is_some_and(|name| LogName::parse(name).is_some()) {
+            remove_dir_and_files(disk, &leftover)?;
+        } else if !entry.is_dir && entry.name.ends_with(TMP_SUFFIX) {
+            disk.remove_file(&leftover).map_err(|e| FileError::new("remove", leftover, e))?;
+        }
+    }
+    Ok(())
+}
+
+/// The content of `meta.properties`.
+struct Meta {
+    cluster_id: String,
+    node_id: i32,
+    directory_id: Uuid,
+}
+
+impl Meta {
+    fn read(disk: &dyn Disk, dir: &Path) -> Result<Meta, DataDirError> {
+        let damaged = |reason: String| DataDirError::Damaged { path: dir.to_owned(), reason };
+        let bytes = read_file(disk, &dir.join(META_FILE), META_BYTES_MAX)?;
+        let text = String::from_utf8(bytes.unwrap_or_default())
+            .map_err(|_| damaged(format!("{META_FILE} is not text")))?;
+        let value = |key: &str| {
+            let line = text.lines().find_map(|l| l.split_once('=').filter(|(k, _)| k.trim() == key));
+            line.map(|(_, v)| v.trim()).ok_or_else(|| damaged(format!("{META_FILE} has no {key}")))
+        };
+        if value("version")? != "1" {
+            return Err(damaged(format!("{META_FILE} has an unknown version")));
+        }
+        let node_id = value("node.id")?;
+        let directory_id = value("directory.id")?;
+        Ok(Meta {
+            cluster_id: value("cluster.id")?.to_owned(),
+            node_id: node_id.parse().map_err(|_| damaged(format!("node.id '{node_id}' is not a number")))?,
+            directory_id: Uuid::parse_str(directory_id)
+                .map_err(|_| damaged(format!("directory.id '{directory_id}' is not a UUID")))?,
+        })
+    }
+
+    fn check(&self, path: &Path, options: &DataDirOptions) -> Result<(), DataDirError> {
+        if self.cluster_id != options.cluster_id {
+            return Err(DataDirError::OtherCluster {
+                path: path.to_owned(),
+                expected: options.cluster_id.clone(),
+                found: self.cluster_id.clone(),
+            });
+        }
+        if self.node_id != options.node_id {
+            return Err(DataDirError::OtherNode {
+                path: path.to_owned(),
+                expected: options.node_id,
+                found: self.node_id,
+            });
+        }
+        Ok(())
+    }
+
+    fn write(disk: &dyn Disk, path: &Path, options: &DataDirOptions) -> Result<Uuid, FileError> {
+        let text = format!(
+            "version=1\ncluster.id={}\nnode.id={}\ndirectory.id={}\n",
+            options.cluster_id, options.node_id, options.new_directory_id
+        );
+        write_file(disk, path, META_FILE, text.as_bytes())?;
+        Ok(options.new_directory_id)
+    }
+}

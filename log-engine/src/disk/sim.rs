@@ -1,0 +1,690 @@
+//! A disk in memory that behaves as badly as real ones may.
+//!
+//! Every file has a cached and a durable content and the list of operations between the two; so has every directory.
+//! A power cut keeps any subset of the unsynced writes at sector grain and any subset of the unsynced names, chosen by
+//! the seed. A failed sync drops the dirty pages: the cache still shows them, the device never gets them, and only
+//! handles that were open at the time hear of it, once. The same seed and the same calls give the same disk.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+
+use super::{DirEntry, Disk, DiskFile, FileSystem, LockGuard, OpenMode};
+
+/// Grain at which an unsynced write may survive a power cut, in bytes.
+const SECTOR: u64 = 512;
+
+/// A fault that the next matching operation meets, once.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SimFault {
+    /// A write to a file whose path ends so writes half of its bytes and fails with EIO.
+    Write(String),
+    /// A sync of such a file fails and its dirty pages are lost.
+    Sync(String),
+    /// A read of such a file fails with EIO.
+    Read(String),
+    /// The next sync of the whole file system fails; the dirty pages of such a file are lost.
+    FileSystemSync(String),
+}
+
+/// The simulated disk. Cheap to share: wrap it in `Arc`.
+pub struct SimDisk {
+    this: Weak<SimDisk>,
+    state: Mutex<State>,
+}
+
+struct State {
+    random: u64,
+    files: BTreeMap<u64, SimInode>,
+    names: BTreeMap<PathBuf, Node>,
+    durable_names: BTreeMap<PathBuf, Node>,
+    name_ops: Vec<NameOp>,
+    locked: BTreeSet<PathBuf>,
+    next_inode: u64,
+    /// Operations so far that change the disk or make it durable.
+    ops: u64,
+    crash_at: Option<u64>,
+    crashed: bool,
+    /// Incremented at each restart; handles of an older life are dead.
+    life: u64,
+    faults: Vec<SimFault>,
+    capacity: Option<u64>,
+    own_mount: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Node {
+    File(u64),
+    Dir,
+}
+
+#[derive(Default)]
+struct SimInode {
+    cached: Vec<u8>,
+    durable: Vec<u8>,
+    unsynced: Vec<FileOp>,
+    /// Number of write-back errors so far; a handle that has seen fewer reports one at its next sync.
+    errors: u64,
+}
+
+enum FileOp {
+    Write { offset: u64, bytes: Vec<u8> },
+    SetLen(u64),
+}
+
+struct NameOp {
+    dir: PathBuf,
+    changes: Vec<(PathBuf, Option<Node>)>,
+}
+
+struct SimFile {
+    disk: Arc<SimDisk>,
+    inode: u64,
+    path: PathBuf,
+    life: u64,
+    errors_seen: Mutex<u64>,
+}
+
+struct SimFileSystem {
+    disk: Arc<SimDisk>,
+    life: u64,
+    own_mount: bool,
+}
+
+struct SimLock {
+    disk: Arc<SimDisk>,
+    path: PathBuf,
+    life: u64,
+}
+
+impl SimDisk {
+    pub fn new(seed: u64) -> Arc<SimDisk> {
+        let state = State {
+            random: seed,
+            files: BTreeMap::new(),
+            names: BTreeMap::new(),
+            durable_names: BTreeMap::new(),
+            name_ops: Vec::new(),
+            locked: BTreeSet::new(),
+            next_inode: 1,
+            ops: 0,
+            crash_at: None,
+            crashed: false,
+            life: 0,
+            faults: Vec::new(),
+            capacity: None,
+            own_mount: false,
+        };
+        Arc::new_cyclic(|this| SimDisk { this: this.clone(), state: Mutex::new(state) })
+    }
+
+    /// Operations so far that change the disk or make it durable; the clock of [`crash_at`](Self::crash_at).
+    pub fn ops(&self) -> u64 {
+        self.state.lock().ops
+    }
+
+    /// The power goes when `ops` reaches this number: that operation and all after it fail.
+    pub fn crash_at(&self, ops: u64) {
+        self.state.lock().crash_at = Some(ops);
+    }
+
+    /// Whether the power is off.
+    pub fn is_crashed(&self) -> bool {
+        self.state.lock().crashed
+    }
+
+    /// Power off (if it is not yet) and on again: what was not synced survives by chance. Older handles are dead.
+    pub fn restart(&self) {
+        self.state.lock().restart(true);
+    }
+
+    /// The process died but the machine did not: everything that was written is still there, synced or not.
+    pub fn restart_process(&self) {
+        self.state.lock().restart(false);
+    }
+
+    /// Arms a fault.
+    pub fn inject(&self, fault: SimFault) {
+        self.state.lock().faults.push(fault);
+    }
+
+    /// Bytes that all files together may take; more is ENOSPC.
+    pub fn set_capacity(&self, bytes: Option<u64>) {
+        self.state.lock().capacity = bytes;
+    }
+
+    /// What [`FileSystem::is_own_mount`] says of handles opened from now on.
+    pub fn set_own_mount(&self, own_mount: bool) {
+        self.state.lock().own_mount = own_mount;
+    }
+
+    /// The device fails to write back the dirty pages of a file in the background.
+    pub fn lose_dirty_pages(&self, path: &Path) {
+        let mut state = self.state.lock();
+        if let Some(&Node::File(inode)) = state.names.get(path) {
+            state.lose_dirty_pages(inode);
+        }
+    }
+
+    /// Changes durable and cached bytes behind everybody's back, as rot does. The file must reach that far.
+    pub fn flip_bit(&self, path: &Path, offset: u64, bit: u8) {
+        let mut state = self.state.lock();
+        if let Some(&Node::File(inode)) = state.names.get(path)
+            && let Some(file) = state.files.get_mut(&inode)
+        {
+            for content in [&mut file.cached, &mut file.durable] {
+                if let Some(byte) = content.get_mut(offset as usize) {
+                    *byte ^= 1 << (bit & 7);
+                }
+            }
+        }
+    }
+
+    fn arc(&self) -> Arc<SimDisk> {
+        self.this.upgrade().expect("a SimDisk lives in the Arc that its constructor made")
+    }
+}
+
+impl State {
+    /// splitmix64: small, and the same everywhere.
+    fn random(&mut self) -> u64 {
+        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.random;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    fn chance(&mut self, percent: u64) -> bool {
+        self.random() % 100 < percent
+    }
+
+    fn check_power(&self) -> io::Result<()> {
+        match self.crashed {
+            true => Err(io::Error::other("simulated power cut")),
+            false => Ok(()),
+        }
+    }
+
+    /// Counts an operation that changes the disk; the one at which the power goes fails (and so do all later ones).
+    /// A write is still recorded as unsynced, since the device may have got it.
+    fn count(&mut self) -> io::Result<()> {
+        self.check_power()?;
+        self.ops += 1;
+        if self.crash_at.is_some_and(|at| self.ops >= at) {
+            self.crashed = true;
+        }
+        Ok(())
+    }
+
+    fn take_fault(&mut self, matches: impl Fn(&SimFault) -> bool) -> bool {
+        match self.faults.iter().position(matches) {
+            Some(at) => {
+                self.faults.remove(at);
+                true
+            }
+            None => false,
+        }
+    }
+
+    fn change_names(&mut self, dir: &Path, changes: Vec<(PathBuf, Option<Node>)>) {
+        for (path, node) in &changes {
+            match node {
+                Some(node) => self.names.insert(path.clone(), *node),
+                None => self.names.remove(path),
+            };
+        }
+        self.name_ops.push(NameOp { dir: dir.to_owned(), changes });
+    }
+
+    fn lose_dirty_pages(&mut self, inode: u64) {
+        if let Some(file) = self.files.get_mut(&inode)
+            && !file.unsynced.is_empty()
+        {
+            file.unsynced.clear();
+            file.errors += 1;
+        }
+    }
+
+    fn sync_inode(&mut self, inode: u64) {
+        if let Some(file) = self.files.get_mut(&inode) {
+            for op in std::mem::take(&mut file.unsynced) {
+                op.apply(&mut file.durable);
+            }
+        }
+    }
+
+    fn sync_names(&mut self, dir: Option<&Path>) {
+        let (synced, rest) = std::mem::take(&mut self.name_ops)
+            .into_iter()
+            .partition(|op| dir.is_none_or(|dir| op.dir == dir));
+        self.name_ops = rest;
+        for op in synced {
+            self.apply_name_op(op);
+        }
+    }
+
+    fn apply_name_op(&mut self, op: NameOp) {
+        for (path, node) in op.changes {
+            match node {
+                Some(node) => self.durable_names.insert(path, node),
+                None => self.durable_names.remove(&path),
+            };
+        }
+    }
+
+    fn restart(&mut self, power_cut: bool) {
+        if power_cut {
+            self.settle_files();
+            self.settle_names();
+        }
+        let referenced: BTreeSet<u64> = self
+            .names
+            .values()
+            .chain(self.durable_names.values())
+            .filter_map(|node| match node {
+                Node::File(inode) => Some(*inode),
+                Node::Dir => None,
+            })
+            .collect();
+        self.files.retain(|inode, _| referenced.contains(inode));
+        self.locked.clear();
+        self.faults.clear();
+        self.crash_at = None;
+        self.crashed = false;
+        self.life += 1;
+    }
+
+    fn settle_files(&mut self) {
+        // How much the device had written back on its own: nothing, all, or a part.
+        let percent = [0, 0, 50, 90, 100][(self.random() % 5) as usize];
+        let inodes: Vec<u64> = self.files.keys().copied().collect();
+        for inode in inodes {
+            let Some(mut file) = self.files.remove(&inode) else { continue };
+            for op in std::mem::take(&mut file.unsynced) {
+                match op {
+                    FileOp::SetLen(_) if self.chance(percent) => op.apply(&mut file.durable),
+                    FileOp::SetLen(_) => {}
+                    FileOp::Write { offset, bytes } => {
+                        self.settle_write(&mut file.durable, offset, &bytes, percent);
+                    }
+                }
+            }
+            // A journal may know the new length though the data never came.
+            if file.durable.len() < file.cached.len() && self.chance(percent / 4) {
+                file.durable.resize(file.cached.len(), 0);
+            }
+            file.cached = file.durable.clone();
+            self.files.insert(inode, file);
+        }
+    }
+
+    fn settle_write(&mut self, durable: &mut Vec<u8>, offset: u64, bytes: &[u8], percent: u64) {
+        let mut at = 0;
+        while at < bytes.len() {
+            let position = offset + at as u64;
+            let sector_end = (position / SECTOR + 1) * SECTOR;
+            let end = bytes.len().min(at + (sector_end - position) as usize);
+            if self.chance(percent) {
+                FileOp::Write { offset: position, bytes: bytes[at..end].to_vec() }.apply(durable);
+            }
+            at = end;
+        }
+    }
+
+    fn settle_names(&mut self) {
+        let percent = [0, 50, 100][(self.random() % 3) as usize];
+        for op in std::mem::take(&mut self.name_ops) {
+            if self.chance(percent) {
+                self.apply_name_op(op);
+            }
+        }
+        // A name in a directory that itself did not survive is gone.
+        let mut alive: BTreeMap<PathBuf, Node> = BTreeMap::new();
+        for (path, node) in &self.durable_names {
+            let parent_alive = path.parent().is_none_or(|p| is_root(p) || alive.get(p) == Some(&Node::Dir));
+            if parent_alive {
+                alive.insert(path.clone(), *node);
+            }
+        }
+        self.durable_names = alive.clone();
+        self.names = alive;
+    }
+
+    fn used_bytes(&self) -> u64 {
+        self.files.values().map(|f| f.cached.len() as u64).sum()
+    }
+}
+
+impl FileOp {
+    fn apply(&self, content: &mut Vec<u8>) {
+        match self {
+            FileOp::SetLen(len) => content.resize(*len as usize, 0),
+            FileOp::Write { offset, bytes } => {
+                let end = *offset as usize + bytes.len();
+                if content.len() < end {
+                    content.resize(end, 0);
+                }
+                content[*offset as usize..end].copy_from_slice(bytes);
+            }
+        }
+    }
+}
+
+fn is_root(path: &Path) -> bool {
+    path.as_os_str().is_empty() || path == Path::new("/")
+}
+
+fn eio() -> io::Error {
+    rustix::io::Errno::IO.into()
+}
+
+fn parent(path: &Path) -> &Path {
+    path.parent().unwrap_or(Path::new(""))
+}
+
+impl Disk for SimDisk {
+    fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Arc<dyn DiskFile>> {
+        let mut state = self.state.lock();
+        state.check_power()?;
+        let existing = match state.names.get(path) {
+            Some(Node::File(inode)) => Some(*inode),
+            Some(Node::Dir) => return Err(io::ErrorKind::IsADirectory.into()),
+            None => None,
+        };
+        let inode = match (mode, existing) {
+            (OpenMode::Read | OpenMode::ReadWrite, Some(inode)) => inode,
+            (OpenMode::Read | OpenMode::ReadWrite, None) => return Err(io::ErrorKind::NotFound.into()),
+            (OpenMode::CreateNew, Some(_)) => return Err(io::ErrorKind::AlreadyExists.into()),
+            (OpenMode::CreateOrEmpty, Some(inode)) => {
+                state.count()?;
+                if let Some(file) = state.files.get_mut(&inode) {
+                    file.cached.clear();
+                    file.unsynced.push(FileOp::SetLen(0));
+                }
+                inode
+            }
+            (OpenMode::CreateNew | OpenMode::CreateOrEmpty, None) => {
+                let dir = parent(path);
+                if !is_root(dir) && state.names.get(dir) != Some(&Node::Dir) {
+                    return Err(io::ErrorKind::NotFound.into());
+                }
+                state.count()?;
+                let inode = state.next_inode;
+                state.next_inode += 1;
+                state.files.insert(inode, SimInode::default());
+                state.change_names(dir, vec![(path.to_owned(), Some(Node::File(inode)))]);
+                inode
+            }
+        };
+        state.check_power()?;
+        let errors_seen = Mutex::new(state.files.get(&inode).map_or(0, |f| f.errors));
+        let life = state.life;
+        Ok(Arc::new(SimFile { disk: self.arc(), inode, path: path.to_owned(), life, errors_seen }))
+    }
+
+    fn create_dir_all(&self, path: &Path) -> io::Result<()> {
+        let mut state = self.state.lock();
+        state.check_power()?;
+        let mut above: Vec<&Path> = path.ancestors().filter(|p| !is_root(p)).collect();
+        above.reverse();
+        for dir in above {
+            match state.names.get(dir) {
+                Some(Node::Dir) => {}
+                Some(Node::File(_)) => return Err(io::ErrorKind::NotADirectory.into()),
+                None => {
+                    state.count()?;
+                    state.change_names(parent(dir), vec![(dir.to_owned(), Some(Node::Dir))]);
+                    state.check_power()?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn list(&self, dir: &Path) -> io::Result<Vec<DirEntry>> {
+        let state = self.state.lock();
+        state.check_power()?;
+        if state.names.get(dir) != Some(&Node::Dir) {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        let children = state.names.iter().filter(|(path, _)| path.parent() == Some(dir));
+        Ok(children
+            .map(|(path, node)| {
+                let name = path.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
+                match node {
+                    Node::Dir => DirEntry { name, is_dir: true, len: 0 },
+                    Node::File(inode) => {
+                        let len = state.files.get(inode).map_or(0, |f| f.cached.len() as u64);
+                        DirEntry { name, is_dir: false, len }
+                    }
+                }
+            })
+            .collect())
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        let mut state = self.state.lock();
+        state.check_power()?;
+        if parent(from) != parent(to) {
+            return Err(io::ErrorKind::CrossesDevices.into());
+        }
+        let node = *state.names.get(from).ok_or(io::ErrorKind::NotFound)?;
+        state.count()?;
+        let mut changes = vec![(from.to_owned(), None), (to.to_owned(), Some(node))];
+        if node == Node::Dir {
+            let inside: Vec<(PathBuf, Node)> = state
+                .names
+                .iter()
+                .filter(|(path, _)| path.starts_with(from) && path.as_path() != from)
+                .map(|(path, node)| (path.clone(), *node))
+                .collect();
+            // What is inside moves with the directory, durably or not, whatever was synced there.
+            for (path, node) in inside {
+                let moved = to.join(path.strip_prefix(from).map_err(io::Error::other)?);
+                changes.push((path, None));
+                changes.push((moved, Some(node)));
+            }
+        }
+        state.change_names(parent(from), changes);
+        state.check_power()
+    }
+
+    fn remove_file(&self, path: &Path) -> io::Result<()> {
+        let mut state = self.state.lock();
+        state.check_power()?;
+        match state.names.get(path) {
+            Some(Node::File(_)) => {}
+            Some(Node::Dir) => return Err(io::ErrorKind::IsADirectory.into()),
+            None => return Err(io::ErrorKind::NotFound.into()),
+        }
+        state.count()?;
+        state.change_names(parent(path), vec![(path.to_owned(), None)]);
+        state.check_power()
+    }
+
+    fn remove_dir(&self, path: &Path) -> io::Result<()> {
+        let mut state = self.state.lock();
+        state.check_power()?;
+        if state.names.get(path) != Some(&Node::Dir) {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        if state.names.keys().any(|p| p.parent() == Some(path)) {
+            return Err(io::ErrorKind::DirectoryNotEmpty.into());
+        }
+        state.count()?;
+        state.change_names(parent(path), vec![(path.to_owned(), None)]);
+        state.check_power()
+    }
+
+    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
+        let mut state = self.state.lock();
+        state.check_power()?;
+        if !is_root(dir) && state.names.get(dir) != Some(&Node::Dir) {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        state.count()?;
+        state.check_power()?;
+        state.sync_names(Some(dir));
+        Ok(())
+    }
+
+    fn file_system(&self, _dir: &Path) -> io::Result<Box<dyn FileSystem>> {
+        let state = self.state.lock();
+        state.check_power()?;
+        Ok(Box::new(SimFileSystem { disk: self.arc(), life: state.life, own_mount: state.own_mount }))
+    }
+
+    fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn LockGuard>>> {
+        let mut state = self.state.lock();
+        state.check_power()?;
+        if !state.locked.insert(path.to_owned()) {
+            return Ok(None);
+        }
+        Ok(Some(Box::new(SimLock { disk: self.arc(), path: path.to_owned(), life: state.life })))
+    }
+}
+
+impl LockGuard for SimLock {}
+
+impl Drop for SimLock {
+    fn drop(&mut self) {
+        let mut state = self.disk.state.lock();
+        if state.life == self.life {
+            state.locked.remove(&self.path);
+        }
+    }
+}
+
+impl FileSystem for SimFileSystem {
+    fn sync(&self) -> io::Result<()> {
+        let mut state = self.disk.state.lock();
+        if state.life != self.life {
+            return Err(eio());
+        }
+        state.count()?;
+        state.check_power()?;
+        let fault = state.faults.iter().position(|f| matches!(f, SimFault::FileSystemSync(_)));
+        if let Some(SimFault::FileSystemSync(suffix)) = fault.map(|at| state.faults.remove(at)) {
+            let victim = state.names.iter().find_map(|(path, node)| match node {
+                Node::File(inode) if ends_so(path, &suffix) => Some(*inode),
+                Node::File(_) | Node::Dir => None,
+            });
+            if let Some(inode) = victim {
+                state.lose_dirty_pages(inode);
+            }
+            return Err(eio());
+        }
+        let inodes: Vec<u64> = state.files.keys().copied().collect();
+        for inode in inodes {
+            state.sync_inode(inode);
+        }
+        state.sync_names(None);
+        Ok(())
+    }
+
+    fn is_own_mount(&self) -> bool {
+        self.own_mount
+    }
+}
+
+fn ends_so(path: &Path, suffix: &str) -> bool {
+    path.to_string_lossy().ends_with(suffix)
+}
+
+impl SimFile {
+    fn with<T>(&self, f: impl FnOnce(&mut State) -> io::Result<T>) -> io::Result<T> {
+        let mut state = self.disk.state.lock();
+        state.check_power()?;
+        match state.life == self.life {
+            true => f(&mut state),
+            false => Err(eio()),
+        }
+    }
+
+    fn write_inode(&self, state: &mut State, op: FileOp) {
+        if let Some(file) = state.files.get_mut(&self.inode) {
+            op.apply(&mut file.cached);
+            file.unsynced.push(op);
+        }
+    }
+}
+
+impl DiskFile for SimFile {
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+        self.with(|state| {
+            if state.take_fault(|f| matches!(f, SimFault::Read(suffix) if ends_so(&self.path, suffix))) {
+                return Err(eio());
+            }
+            let file = state.files.get(&self.inode).ok_or_else(eio)?;
+            let end = (offset as usize).saturating_add(buf.len());
+            let bytes = file.cached.get(offset as usize..end).ok_or(io::ErrorKind::UnexpectedEof)?;
+            buf.copy_from_slice(bytes);
+            Ok(())
+        })
+    }
+
+    fn read_at_warm(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+        self.read_at(buf, offset)
+    }
+
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        self.with(|state| {
+            state.count()?;
+            if state.take_fault(|f| matches!(f, SimFault::Write(suffix) if ends_so(&self.path, suffix))) {
+                let half = bytes[..bytes.len() / 2].to_vec();
+                self.write_inode(state, FileOp::Write { offset, bytes: half });
+                return Err(eio());
+            }
+            let length = state.files.get(&self.inode).map_or(0, |f| f.cached.len() as u64);
+            let growth = (offset + bytes.len() as u64).saturating_sub(length);
+            if state.capacity.is_some_and(|capacity| state.used_bytes() + growth > capacity) {
+                let room = bytes.len() / 2;
+                self.write_inode(state, FileOp::Write { offset, bytes: bytes[..room].to_vec() });
+                return Err(rustix::io::Errno::NOSPC.into());
+            }
+            self.write_inode(state, FileOp::Write { offset, bytes: bytes.to_vec() });
+            state.check_power()
+        })
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        self.with(|state| Ok(state.files.get(&self.inode).map_or(0, |f| f.cached.len() as u64)))
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.with(|state| {
+            state.count()?;
+            self.write_inode(state, FileOp::SetLen(len));
+            state.check_power()
+        })
+    }
+
+    fn reserve(&self, _offset: u64, _len: u64) {}
+
+    fn sync(&self) -> io::Result<()> {
+        self.with(|state| {
+            state.count()?;
+            state.check_power()?;
+            if state.take_fault(|f| matches!(f, SimFault::Sync(suffix) if ends_so(&self.path, suffix))) {
+                state.lose_dirty_pages(self.inode);
+                *self.errors_seen.lock() = state.files.get(&self.inode).map_or(0, |f| f.errors);
+                return Err(eio());
+            }
+            state.sync_inode(self.inode);
+            let errors = state.files.get(&self.inode).map_or(0, |f| f.errors);
+            let mut seen = self.errors_seen.lock();
+            match std::mem::replace(&mut *seen, errors) < errors {
+                true => Err(eio()),
+                false => Ok(()),
+            }
+        })
+    }
+
+    fn os_file(&self) -> Option<Arc<std::fs::File>> {
+        None
+    }
+}

@@ -1,0 +1,104 @@
+//! What can go wrong, one enum per operation. None of these is worth a blind retry unless it says so.
+
+use std::io;
+use std::path::PathBuf;
+
+use crate::LogName;
+
+/// An operation on a file failed.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot {action} {}: {source}", path.display())]
+pub struct FileError {
+    /// What was tried, as a verb: "read", "sync", …
+    pub action: &'static str,
+    pub path: PathBuf,
+    pub source: io::Error,
+}
+
+impl FileError {
+    pub(crate) fn new(action: &'static str, path: impl Into<PathBuf>, source: io::Error) -> FileError {
+        FileError { action, path: path.into(), source }
+    }
+}
+
+/// Why a data directory is not opened.
+#[derive(Debug, thiserror::Error)]
+pub enum DataDirError {
+    #[error("data directory {} belongs to cluster {found}, not to {expected}", path.display())]
+    OtherCluster { path: PathBuf, expected: String, found: String },
+    #[error("data directory {} belongs to node {found}, not to node {expected}", path.display())]
+    OtherNode { path: PathBuf, expected: i32, found: i32 },
+    #[error("data directory {} is in use by another process", path.display())]
+    InUse { path: PathBuf },
+    #[error(
+        "data directory {} is damaged: {reason}; restore the file from a backup, or move the directory away to start \
+         with an empty one",
+        path.display()
+    )]
+    Damaged { path: PathBuf, reason: String },
+    #[error(
+        "data directory {} is not empty but was not made by Weir (it has no {file}); choose an empty directory",
+        path.display()
+    )]
+    Foreign { path: PathBuf, file: &'static str },
+    #[error("data directory: {0}")]
+    Io(#[from] FileError),
+}
+
+/// Why a log is not opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// Bytes that were flushed are gone or wrong. The copy must stay offline; opening it would lose records silently.
+    #[error("log {log} is damaged below its flushed end {flushed_end}: {reason} ({}, byte {position})", path.display())]
+    Damaged { log: LogName, flushed_end: i64, reason: String, path: PathBuf, position: u64 },
+    #[error("log cannot be opened: {0}")]
+    Io(#[from] FileError),
+}
+
+/// Why nothing was appended.
+#[derive(Debug, thiserror::Error)]
+pub enum AppendError {
+    /// No space is left. The log is unharmed; the append may be tried again once there is space.
+    #[error("no space left: {0}")]
+    DiskFull(FileError),
+    /// A write or sync failed, now or earlier. The log takes no more appends until it was opened anew.
+    #[error("log is closed for writing after a failed write or sync: {reason}")]
+    Poisoned { reason: String },
+    /// The batches do not continue the log.
+    #[error("batch begins at offset {found} but the log ends at {end}")]
+    OutOfOrder { found: i64, end: i64 },
+    /// The headers do not describe the bytes.
+    #[error("batch headers describe {described} bytes, but {given} were given")]
+    Mismatch { described: usize, given: usize },
+    /// The append is larger than a segment may be.
+    #[error("append of {bytes} bytes is larger than a segment of {segment_bytes} bytes")]
+    TooLarge { bytes: usize, segment_bytes: u64 },
+}
+
+/// Why a log could not be changed otherwise (truncate, set start, roll, close, delete).
+#[derive(Debug, thiserror::Error)]
+pub enum LogError {
+    #[error("log is closed for writing after a failed write or sync: {reason}")]
+    Poisoned { reason: String },
+    #[error("offset {offset} is outside of the log, which spans {start} to {end}")]
+    OutOfRange { offset: i64, start: i64, end: i64 },
+    #[error(transparent)]
+    Io(#[from] FileError),
+}
+
+/// Why a flush failed. The log that it belongs to is poisoned by it.
+#[derive(Debug, thiserror::Error)]
+#[error("flush failed: {0}")]
+pub struct FlushError(#[from] pub FileError);
+
+/// Why a read found nothing.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    #[error("offset {offset} is outside of the log, which spans {start} to {end}")]
+    OffsetOutOfRange { offset: i64, start: i64, end: i64 },
+    /// The bytes on disk are not what was written. The copy must go offline; nothing of it was served.
+    #[error("log is damaged: {reason} ({}, byte {position})", path.display())]
+    Damaged { reason: String, path: PathBuf, position: u64 },
+    #[error(transparent)]
+    Io(#[from] FileError),
+}

@@ -1,0 +1,415 @@
+//! How far each log of a data directory is surely on disk: the line between damage and a torn tail.
+//!
+//! One file, `flushed-ends`, of 64-byte records, each with its own CRC; the last valid record of a log counts. A
+//! record is written only after what it says is durable, so it is a safe *lower* bound: bytes below it that are gone
+//! or wrong are damage, bytes above it are a tail that a crash may tear. The ends of one flush round are written at
+//! the start of the next and synced with it; lowering an end (truncation, deletion) is synced before the log is cut.
+//! If the file was ever lost, its successor says so for good: a log that it does not know may then not be new.
+//!
+//! ```text
+//! header  "WEIRENDS" | version u16 = 1 | lost u8 | zeros | crc u32                           64 bytes
+//! record  topic id 16 | partition i32 | kind u8 | zeros 3 | start i64 | flushed end i64 | active base i64 |
+//!         index entries u32 | time index entries u32 | zeros 4 | crc u32                     64 bytes, big-endian
+//! ```
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use uuid::Uuid;
+
+use crate::LogName;
+use crate::disk::{Disk, DiskFile, OpenMode};
+use crate::error::FileError;
+
+pub(crate) const FILE_NAME: &str = "flushed-ends";
+const RECORD_BYTES: usize = 64;
+const MAGIC: &[u8; 8] = b"WEIRENDS";
+const VERSION: u16 = 1;
+/// The file is written anew when it has this many records and four times as many as there are logs.
+const RECORDS_BEFORE_REWRITE: u64 = 16_384;
+
+/// What is durable of one log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct FlushedEnd {
+    /// First offset that clients may read.
+    pub(crate) start: i64,
+    /// Every batch below it is durable.
+    pub(crate) end: i64,
+    /// Base offset of the segment that was active then; older segments are durable with their indexes.
+    pub(crate) active_base: i64,
+    /// Entries of the active segment's indexes that are durable.
+    pub(crate) index_entries: u32,
+    pub(crate) time_index_entries: u32,
+}
+
+/// What the directory knows of a log when it is opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum KnownEnd {
+    Known(FlushedEnd),
+    /// Nothing of it was ever reported durable.
+    New,
+    /// The file is gone or unreadable, so nothing is known of any log.
+    Lost,
+}
+
+pub(crate) struct FlushedEnds {
+    disk: Arc<dyn Disk>,
+    dir: PathBuf,
+    state: Mutex<State>,
+    /// Held while the file is synced, so that at most one sync of it is in flight.
+    syncing: Mutex<()>,
+}
+
+struct State {
+    ends: BTreeMap<LogName, FlushedEnd>,
+    dirty: BTreeSet<LogName>,
+    file: Arc<dyn DiskFile>,
+    records: u64,
+    unsynced: bool,
+    /// A write or sync of the file failed: the next thing to do is to write it anew.
+    broken: bool,
+    lost: bool,
+}
+
+impl FlushedEnds {
+    /// Opens the file; `new_directory` says that it has just been made and the file cannot exist.
+    pub(crate) fn open(
+        disk: Arc<dyn Disk>,
+        dir: &Path,
+        new_directory: bool,
+    ) -> Result<FlushedEnds, FileError> {
+        let path = dir.join(FILE_NAME);
+        let (ends, lost) = match new_directory {
+            true => (BTreeMap::new(), false),
+            false => read(disk.as_ref(), &path)?.unwrap_or((BTreeMap::new(), true)),
+        };
+        let (file, records) = write_anew(disk.as_ref(), dir, &ends, lost)?;
+        let state =
+            State { ends, dirty: BTreeSet::new(), file, records, unsynced: false, broken: false, lost };
+        Ok(FlushedEnds { disk, dir: dir.to_owned(), state: Mutex::new(state), syncing: Mutex::new(()) })
+    }
+
+    pub(crate) fn get(&self, log: LogName) -> KnownEnd {
+        let state = self.state.lock();
+        match state.ends.get(&log) {
+            Some(end) => KnownEnd::Known(*end),
+            None if state.lost => KnownEnd::Lost,
+            None => KnownEnd::New,
+        }
+    }
+
+    /// The logs that are known here.
+    pub(crate) fn logs(&self) -> Vec<LogName> {
+        self.state.lock().ends.keys().copied().collect()
+    }
+
+    /// Notes what has become durable; written with the next round.
+    pub(crate) fn note(&self, log: LogName, end: FlushedEnd) {
+        let mut state = self.state.lock();
+        if state.ends.insert(log, end) != Some(end) {
+            state.dirty.insert(log);
+        }
+    }
+
+    /// Writes what was noted. Call [`sync`](Self::sync) for it to last.
+    pub(crate) fn write(&self) -> Result<(), FileError> {
+        let mut state = self.state.lock();
+        if state.broken || state.records > RECORDS_BEFORE_REWRITE.max(4 * state.ends.len() as u64) {
+            return self.rewrite(&mut state);
+        }
+        if state.dirty.is_empty() {
+            return Ok(());
+        }
+        let mut bytes = Vec::with_capacity(state.dirty.len() * RECORD_BYTES);
+        for log in &state.dirty {
+            bytes.extend_from_slice(&encode(*log, state.ends.get(log)));
+        }
+        let at = (state.records + 1) * RECORD_BYTES as u64;
+        if let Err(e) = state.file.write_at(&bytes, at) {
+            state.broken = true;
+            return Err(self.error("write", e));
+        }
+        state.records += state.dirty.len() as u64;
+        state.dirty.clear();
+        state.unsynced = true;
+        Ok(())
+    }
+
+    /// Makes durable what was written. At most one caller syncs at a time; a second waits for the first.
+    pub(crate) fn sync(&self) -> Result<(), FileError> {
+        let _one = self.syncing.lock();
+        let file = {
+            let mut state = self.state.lock();
+            if !state.unsynced {
+                return Ok(());
+            }
+            state.unsynced = false;
+            state.file.clone()
+        };
+        if let Err(e) = file.sync() {
+            self.state.lock().broken = true;
+            return Err(self.error("sync", e));
+        }
+        Ok(())
+    }
+
+    /// Like [`sync`](Self::sync), but leaves it to the one who is at it already.
+    pub(crate) fn sync_unless_busy(&self) -> Result<(), FileError> {
+        match self.syncing.try_lock() {
+            None => Ok(()),
+            Some(guard) => {
+                drop(guard);
+                self.sync()
+            }
+        }
+    }
+
+    /// Replaces a log's record durably, before the log is cut or moved.
+    pub(crate) fn set_durably(&self, log: LogName, end: FlushedEnd) -> Result<(), FileError> {
+        self.note(log, end);
+        self.write()?;
+        self.sync()
+    }
+
+    /// Forgets a log durably, before its files are removed.
+    pub(crate) fn remove_durably(&self, log: LogName) -> Result<(), FileError> {
+        {
+            let mut state = self.state.lock();
+            if state.ends.remove(&log).is_none() {
+                return Ok(());
+            }
+            state.dirty.insert(log);
+        }
+        self.write()?;
+        self.sync()
+    }
+
+    fn rewrite(&self, state: &mut State) -> Result<(), FileError> {
+        let (file, records) = write_anew(self.disk.as_ref(), &self.dir, &state.ends, state.lost)?;
+        state.file = file;
+        state.records = records;
+        state.dirty.clear();
+        state.unsynced = false;
+        state.broken = false;
+        Ok(())
+    }
+
+    fn error(&self, action: &'static str, source: std::io::Error) -> FileError {
+        FileError::new(action, self.dir.join(FILE_NAME), source)
+    }
+}
+
+/// Writes all records into a new file and puts it in place, durably.
+fn write_anew(
+    disk: &dyn Disk,
+    dir: &Path,
+    ends: &BTreeMap<LogName, FlushedEnd>,
+    lost: bool,
+) -> Result<(Arc<dyn DiskFile>, u64), FileError> {
+    let path = dir.join(FILE_NAME);
+    let new_path = dir.join("flushed-ends.tmp");
+    let mut bytes = header(lost).to_vec();
+    for (log, end) in ends {
+        bytes.extend_from_slice(&encode(*log, Some(end)));
+    }
+    let write = || -> std::io::Result<Arc<dyn DiskFile>> {
+        let file = disk.open(&new_path, OpenMode::CreateOrEmpty)?;
+        file.write_at(&bytes, 0)?;
+        file.sync()?;
+        disk.rename(&new_path, &path)?;
+        disk.sync_dir(dir)?;
+        Ok(file)
+    };
+    let file = write().map_err(|e| FileError::new("write", &path, e))?;
+    Ok((file, ends.len() as u64))
+}
+
+/// All records that are whole. `None` if there is no such file or its header is not ours.
+#[expect(clippy::type_complexity, reason = "the two halves are taken apart at the only call")]
+fn read(disk: &dyn Disk, path: &Path) -> Result<Option<(BTreeMap<LogName, FlushedEnd>, bool)>, FileError> {
+    let read = || -> std::io::Result<Vec<u8>> {
+        let file = disk.open(path, OpenMode::Read)?;
+        let mut bytes = vec![0; file.len()? as usize];
+        file.read_at(&mut bytes, 0)?;
+        Ok(bytes)
+    };
+    let bytes = match read() {
+        Ok(bytes) => bytes,
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(e) => return Err(FileError::new("read", path, e)),
+    };
+    let (blocks, _torn) = bytes.as_chunks::<RECORD_BYTES>();
+    let Some((first, records)) = blocks.split_first() else { return Ok(None) };
+    let lost = first == &header(true);
+    if !lost && first != &header(false) {
+        return Ok(None);
+    }
+    let mut ends = BTreeMap::new();
+    for record in records {
+        match decode(record) {
+            Some((log, Some(end))) => {
+                ends.insert(log, end);
+            }
+            Some((log, None)) => {
+                ends.remove(&log);
+            }
+            // Torn by a crash before it was synced: what it said is unknown, and the record before it still holds.
+            None => {}
+        }
+    }
+    Ok(Some((ends, lost)))
+}
+
+fn header(lost: bool) -> [u8; RECORD_BYTES] {
+    let mut bytes = [0; RECORD_BYTES];
+    bytes[..8].copy_from_slice(MAGIC);
+    bytes[8..10].copy_from_slice(&VERSION.to_be_bytes());
+    bytes[10] = u8::from(lost);
+    seal(bytes)
+}
+
+fn seal(mut bytes: [u8; RECORD_BYTES]) -> [u8; RECORD_BYTES] {
+    let crc = crc(&bytes);
+    bytes[60..].copy_from_slice(&crc.to_be_bytes());
+    bytes
+}
+
+fn crc(bytes: &[u8; RECORD_BYTES]) -> u32 {
+    crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, &bytes[..60]) as u32
+}
+
+fn encode(log: LogName, end: Option<&FlushedEnd>) -> [u8; RECORD_BYTES] {
+    let mut bytes = [0; RECORD_BYTES];
+    bytes[..16].copy_from_slice(log.topic_id.as_bytes());
+    bytes[16..20].copy_from_slice(&log.partition.to_be_bytes());
+    // Kinds are persisted and never reused: 1 = end of a log, 2 = log removed.
+    bytes[20] = if end.is_some() { 1 } else { 2 };
+    if let Some(end) = end {
+        bytes[24..32].copy_from_slice(&end.start.to_be_bytes());
+        bytes[32..40].copy_from_slice(&end.end.to_be_bytes());
+        bytes[40..48].copy_from_slice(&end.active_base.to_be_bytes());
+        bytes[48..52].copy_from_slice(&end.index_entries.to_be_bytes());
+        bytes[52..56].copy_from_slice(&end.time_index_entries.to_be_bytes());
+    }
+    seal(bytes)
+}
+
+fn decode(bytes: &[u8; RECORD_BYTES]) -> Option<(LogName, Option<FlushedEnd>)> {
+    let i64_at = |at: usize| i64::from_be_bytes(std::array::from_fn(|i| bytes[at + i]));
+    let u32_at = |at: usize| u32::from_be_bytes(std::array::from_fn(|i| bytes[at + i]));
+    if u32_at(60) != crc(bytes) {
+        return None;
+    }
+    let topic_id = Uuid::from_bytes(std::array::from_fn(|i| bytes[i]));
+    let log = LogName::new(topic_id, u32_at(16) as i32);
+    match bytes[20] {
+        1 => Some((
+            log,
+            Some(FlushedEnd {
+                start: i64_at(24),
+                end: i64_at(32),
+                active_base: i64_at(40),
+                index_entries: u32_at(48),
+                time_index_entries: u32_at(52),
+            }),
+        )),
+        2 => Some((log, None)),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::disk::{SimDisk, SimFault};
+
+    fn log(n: i32) -> LogName {
+        LogName::new(Uuid::from_u128(7), n)
+    }
+
+    fn end(n: i64) -> FlushedEnd {
+        FlushedEnd { start: 0, end: n, active_base: 0, index_entries: 3, time_index_entries: 2 }
+    }
+
+    fn new_dir() -> (Arc<SimDisk>, FlushedEnds) {
+        let disk = SimDisk::new(3);
+        disk.create_dir_all(Path::new("data")).unwrap();
+        disk.sync_dir(Path::new("")).unwrap();
+        let ends = FlushedEnds::open(disk.clone(), Path::new("data"), true).unwrap();
+        (disk, ends)
+    }
+
+    fn reopen(disk: &Arc<SimDisk>) -> FlushedEnds {
+        disk.restart();
+        FlushedEnds::open(disk.clone(), Path::new("data"), false).unwrap()
+    }
+
+    #[test]
+    fn the_bytes_are_frozen() {
+        let hex: String = encode(log(5), Some(&end(258))).iter().map(|b| format!("{b:02x}")).collect();
+        assert_eq!(
+            &hex[..112],
+            "00000000000000000000000000000007000000050100000000000000000000000000000000000102\
+             00000000000000000000000300000002"
+        );
+        assert_eq!(decode(&encode(log(5), Some(&end(258)))), Some((log(5), Some(end(258)))));
+        assert_eq!(decode(&encode(log(5), None)), Some((log(5), None)));
+        assert_eq!(decode(&[0; RECORD_BYTES]), None);
+    }
+
+    #[test]
+    fn what_was_synced_survives_a_power_cut_and_the_newest_counts() {
+        let (disk, ends) = new_dir();
+        for n in 1..50 {
+            ends.note(log(1), end(n));
+            ends.note(log(2), end(n * 10));
+            ends.write().unwrap();
+            ends.sync().unwrap();
+        }
+        ends.remove_durably(log(2)).unwrap();
+        ends.note(log(1), end(99));
+        let ends = reopen(&disk);
+        assert_eq!(ends.get(log(1)), KnownEnd::Known(end(49)));
+        assert_eq!(ends.get(log(2)), KnownEnd::New);
+        assert_eq!(ends.logs(), [log(1)]);
+    }
+
+    #[test]
+    fn a_missing_or_foreign_file_is_told_from_a_new_log() {
+        let (disk, _) = new_dir();
+        disk.remove_file(Path::new("data/flushed-ends")).unwrap();
+        disk.sync_dir(Path::new("data")).unwrap();
+        assert_eq!(reopen(&disk).get(log(1)), KnownEnd::Lost);
+        assert_eq!(reopen(&disk).get(log(1)), KnownEnd::Lost);
+        let (disk, _) = new_dir();
+        disk.flip_bit(Path::new("data/flushed-ends"), 3, 1);
+        assert_eq!(reopen(&disk).get(log(1)), KnownEnd::Lost);
+    }
+
+    #[test]
+    fn a_failed_sync_is_repaired_by_a_new_file() {
+        let (disk, ends) = new_dir();
+        ends.note(log(1), end(5));
+        ends.write().unwrap();
+        disk.inject(SimFault::Sync(FILE_NAME.into()));
+        assert!(ends.sync().is_err());
+        ends.write().unwrap();
+        ends.sync().unwrap();
+        assert_eq!(reopen(&disk).get(log(1)), KnownEnd::Known(end(5)));
+    }
+
+    #[test]
+    fn the_file_is_written_anew_before_it_grows_without_bound() {
+        let (disk, ends) = new_dir();
+        for n in 0..40_000 {
+            ends.note(log(1), end(n));
+            ends.write().unwrap();
+        }
+        ends.sync().unwrap();
+        let len = disk.list(Path::new("data")).unwrap()[0].len;
+        assert!(len <= (RECORDS_BEFORE_REWRITE + 3) * RECORD_BYTES as u64, "{len}");
+        assert_eq!(reopen(&disk).get(log(1)), KnownEnd::Known(end(39_999)));
+    }
+}

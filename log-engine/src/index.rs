@@ -1,0 +1,253 @@
+//! The sparse indexes of a segment, in Kafka's bytes: offset → position, and timestamp → offset.
+//!
+//! An index is a sorted file of fixed entries and a tail in memory that is not in the file yet. The tail is bounded:
+//! its older half goes to the file when it is full. Indexes are hints, never the truth: every answer is checked
+//! against the batch that it points at, so a damaged index costs time and not correctness.
+
+use std::collections::VecDeque;
+
+use log_engine_core::roll::{INDEX_ENTRY_BYTES, TIME_INDEX_ENTRY_BYTES};
+
+use crate::descriptors::CachedFile;
+use crate::disk::DiskFile;
+use crate::error::FileError;
+use crate::scan::{self, Fault};
+
+/// Entries that a search on disk reads in one go.
+const BLOCK_ENTRIES: usize = 256;
+
+/// A fixed-size entry, sorted by everything it holds.
+pub(crate) trait Entry: Copy + PartialEq {
+    const BYTES: usize;
+    fn encode(&self, base_offset: i64, out: &mut Vec<u8>);
+    /// `bytes` has exactly [`BYTES`](Self::BYTES).
+    fn decode(bytes: &[u8], base_offset: i64) -> Self;
+}
+
+/// The batch that ends at `offset` begins at `position`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct IndexEntry {
+    pub(crate) offset: i64,
+    pub(crate) position: u32,
+}
+
+/// No record up to `offset` is newer than `timestamp`, which is the max timestamp of the batch that ends there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct TimeEntry {
+    pub(crate) timestamp: i64,
+    pub(crate) offset: i64,
+}
+
+impl Entry for IndexEntry {
+    const BYTES: usize = INDEX_ENTRY_BYTES as usize;
+
+    fn encode(&self, base_offset: i64, out: &mut Vec<u8>) {
+        out.extend_from_slice(&relative(self.offset, base_offset).to_be_bytes());
+        out.extend_from_slice(&self.position.to_be_bytes());
+    }
+
+    fn decode(bytes: &[u8], base_offset: i64) -> IndexEntry {
+        IndexEntry {
+            offset: base_offset.saturating_add(i64::from(i32_at(bytes, 0))),
+            position: i32_at(bytes, 4) as u32,
+        }
+    }
+}
+
+impl Entry for TimeEntry {
+    const BYTES: usize = TIME_INDEX_ENTRY_BYTES as usize;
+
+    fn encode(&self, base_offset: i64, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.timestamp.to_be_bytes());
+        out.extend_from_slice(&relative(self.offset, base_offset).to_be_bytes());
+    }
+
+    fn decode(bytes: &[u8], base_offset: i64) -> TimeEntry {
+        let timestamp = (i64::from(i32_at(bytes, 0)) << 32) | i64::from(i32_at(bytes, 4) as u32);
+        TimeEntry { timestamp, offset: base_offset.saturating_add(i64::from(i32_at(bytes, 8))) }
+    }
+}
+
+fn relative(offset: i64, base_offset: i64) -> i32 {
+    i32::try_from(offset - base_offset).expect("a segment rolls before an offset leaves its 32-bit reach")
+}
+
+fn i32_at(bytes: &[u8], at: usize) -> i32 {
+    i32::from_be_bytes(std::array::from_fn(|i| bytes[at + i]))
+}
+
+/// One index of one segment.
+pub(crate) struct SparseIndex<E> {
+    base_offset: i64,
+    file: CachedFile,
+    on_disk: u32,
+    tail: VecDeque<E>,
+    /// The newest entry, wherever it is; not known of a segment that was sealed by an earlier process.
+    last: Option<E>,
+}
+
+/// Where a search must go on.
+pub(crate) enum Lookup<E> {
+    Found(E),
+    /// Not in memory: search the first `count` entries of the file.
+    OnDisk {
+        count: u32,
+    },
+}
+
+impl<E: Entry> SparseIndex<E> {
+    pub(crate) fn new(base_offset: i64, file: CachedFile, on_disk: u32, last: Option<E>) -> SparseIndex<E> {
+        SparseIndex { base_offset, file, on_disk, tail: VecDeque::new(), last }
+    }
+
+    pub(crate) fn file(&self) -> &CachedFile {
+        &self.file
+    }
+
+    /// Entries in file and memory.
+    pub(crate) fn len(&self) -> u64 {
+        u64::from(self.on_disk) + self.tail.len() as u64
+    }
+
+    pub(crate) fn on_disk(&self) -> u32 {
+        self.on_disk
+    }
+
+    pub(crate) fn in_memory(&self) -> usize {
+        self.tail.len()
+    }
+
+    pub(crate) fn last(&self) -> Option<E> {
+        self.last
+    }
+
+    /// Says what the newest entry in the file is, so that the index can be continued.
+    pub(crate) fn set_last(&mut self, last: E) {
+        self.last = Some(last);
+    }
+
+    pub(crate) fn push(&mut self, entry: E) {
+        self.tail.push_back(entry);
+        self.last = Some(entry);
+    }
+
+    /// The entry of the tail at `at`, oldest first.
+    pub(crate) fn tail_entry(&self, at: usize) -> Option<E> {
+        self.tail.get(at).copied()
+    }
+
+    /// Entries at the front of the tail that satisfy `holds`.
+    pub(crate) fn tail_count(&self, holds: impl Fn(&E) -> bool) -> usize {
+        self.tail.partition_point(holds)
+    }
+
+    /// Writes the oldest `count` entries of the tail behind those in the file. The tail is left alone until
+    /// [`spilled`](Self::spilled), so that a failed write changes nothing.
+    pub(crate) fn spill(&self, file: &dyn DiskFile, count: usize) -> Result<(), FileError> {
+        let mut bytes = Vec::with_capacity(count * E::BYTES);
+        for entry in self.tail.iter().take(count) {
+            entry.encode(self.base_offset, &mut bytes);
+        }
+        let at = u64::from(self.on_disk) * E::BYTES as u64;
+        file.write_at(&bytes, at).map_err(|e| FileError::new("write", self.file.path(), e))
+    }
+
+    /// The oldest `count` entries are in the file now.
+    pub(crate) fn spilled(&mut self, count: usize) {
+        self.tail.drain(..count);
+        self.on_disk += count as u32;
+    }
+
+    /// The last entry for which `holds` is true; it must be true for a prefix of the index.
+    pub(crate) fn last_where(&self, holds: impl Fn(&E) -> bool) -> Lookup<E> {
+        match self.tail.partition_point(holds).checked_sub(1) {
+            Some(at) => Lookup::Found(self.tail[at]),
+            None => Lookup::OnDisk { count: self.on_disk },
+        }
+    }
+}
+
+/// Searches the first `count` entries of an index file for the last one for which `holds` is true. In a damaged file
+/// it may answer any entry, which the caller checks.
+pub(crate) fn last_on_disk_where<E: Entry>(
+    file: &dyn DiskFile,
+    path: &std::path::Path,
+    base_offset: i64,
+    count: u32,
+    warm: bool,
+    holds: impl Fn(&E) -> bool,
+) -> Result<Option<E>, Fault> {
+    // Invariant: all entries before `low` satisfy, none from `high` on does.
+    let (mut low, mut high) = (0usize, count as usize);
+    let mut buf = vec![0u8; E::BYTES];
+    while high - low > BLOCK_ENTRIES {
+        let middle = low + (high - low) / 2;
+        scan::read_at(file, path, &mut buf, (middle * E::BYTES) as u64, warm)?;
+        match holds(&E::decode(&buf, base_offset)) {
+            true => low = middle + 1,
+            false => high = middle,
+        }
+    }
+    // One more before the block, which is known to satisfy.
+    let first = low.saturating_sub(1);
+    let mut block = vec![0u8; (high - first) * E::BYTES];
+    if block.is_empty() {
+        return Ok(None);
+    }
+    scan::read_at(file, path, &mut block, (first * E::BYTES) as u64, warm)?;
+    let entries = block.chunks_exact(E::BYTES).map(|b| E::decode(b, base_offset));
+    Ok(entries.take_while(|e| holds(e)).last())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::descriptors::Descriptors;
+    use crate::disk::{Disk, OpenMode, SimDisk};
+    use std::path::Path;
+
+    #[test]
+    fn entries_are_kafkas_bytes() {
+        let mut out = Vec::new();
+        IndexEntry { offset: 105, position: 0x0102_0304 }.encode(100, &mut out);
+        assert_eq!(out, [0, 0, 0, 5, 1, 2, 3, 4]);
+        assert_eq!(IndexEntry::decode(&out, 100), IndexEntry { offset: 105, position: 0x0102_0304 });
+        out.clear();
+        TimeEntry { timestamp: -2, offset: 107 }.encode(100, &mut out);
+        assert_eq!(out, [0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xfe, 0, 0, 0, 7]);
+        assert_eq!(TimeEntry::decode(&out, 100), TimeEntry { timestamp: -2, offset: 107 });
+        let large = TimeEntry { timestamp: 0x0123_4567_89ab_cdef, offset: 100 };
+        out.clear();
+        large.encode(100, &mut out);
+        assert_eq!(TimeEntry::decode(&out, 100), large);
+    }
+
+    #[test]
+    fn every_search_equals_a_linear_one_in_file_and_tail() {
+        let disk = SimDisk::new(1);
+        let path = Path::new("x.index");
+        let file = disk.open(path, OpenMode::CreateNew).unwrap();
+        let cached = Descriptors::new(disk, 4).name(path.to_owned());
+        let mut index = SparseIndex::new(0, cached, 0, None);
+        let all: Vec<IndexEntry> =
+            (0..1000).map(|i| IndexEntry { offset: i * 3 + 2, position: i as u32 * 10 }).collect();
+        for (i, entry) in all.iter().enumerate() {
+            index.push(*entry);
+            if i % 300 == 299 {
+                let count = index.in_memory() / 2;
+                index.spill(&*file, count).unwrap();
+                index.spilled(count);
+            }
+        }
+        assert_eq!(index.len(), 1000);
+        assert!(index.on_disk() > 500 && index.in_memory() > 100);
+        for target in 0..3010 {
+            let holds = |e: &IndexEntry| e.offset <= target;
+            let found = match index.last_where(holds) {
+                Lookup::Found(e) => Some(e),
+                Lookup::OnDisk { count } => last_on_disk_where(&*file, path, 0, count, false, holds).unwrap(),
+            };
+            assert_eq!(found, all.iter().copied().rfind(holds), "{target}");
+        }
+    }
+}

@@ -1,0 +1,675 @@
+//! One partition's log, as its owner thread sees it: append, roll, flush, close.
+//!
+//! ```text
+//! start ───────────────── flushed ─────────── end
+//!   │ durable               │ written, may be    │ next offset
+//!   ▼                       ▼ lost in a crash    ▼
+//! [segment][segment][ active segment ............]
+//! ```
+//!
+//! Exactly one thread owns a `Log`; readers have [`LogReader`]s, flusher threads execute
+//! [`FlushHandle`]s. A failed write or sync poisons the log: it can be read but not changed until it is opened anew.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
+
+use log_engine_core::roll::{SegmentFill, roll_reason};
+use log_engine_core::{EpochHistory, ProducerStates};
+use parking_lot::{Mutex, RwLock};
+use records::BatchHeader;
+
+use crate::config::LogConfig;
+use crate::data_dir::{DELETED_SUFFIX, DataDir, remove_dir_and_files};
+use crate::descriptors::{CachedFile, Pin};
+use crate::disk::{DiskFile, OpenMode};
+use crate::error::{AppendError, FileError, LogError, OpenError};
+use crate::flush::{EpochFile, FlushDone, FlushHandle, FlushWork};
+use crate::flushed_ends::FlushedEnd;
+use crate::index::{Entry, SparseIndex};
+use crate::reader::{LogReader, Shared};
+use crate::recovery::{RecoveryReport, note_epoch, producer_batch, recover};
+use crate::segment::{Segment, SegmentState};
+use crate::{LogName, poison, snapshots};
+
+/// The log of one partition copy.
+pub struct Log {
+    pub(crate) data: DataDir,
+    pub(crate) name: LogName,
+    pub(crate) dir: PathBuf,
+    pub(crate) config: LogConfig,
+    pub(crate) shared: Arc<Shared>,
+    /// The segment that takes appends; `None` before the first append and after a roll.
+    pub(crate) active: Option<Arc<Segment>>,
+    pub(crate) producers: ProducerStates,
+    pub(crate) epochs: EpochHistory,
+    pub(crate) snapshots: BTreeSet<i64>,
+    pub(crate) bytes_since_snapshot: u64,
+    pub(crate) dirty: Dirty,
+    pub(crate) in_flight: Option<InFlight>,
+    next_ticket: u64,
+    poisoned: Option<String>,
+    epoch_version: u64,
+    epochs_written: Arc<Mutex<u64>>,
+    /// Space reserved in the active segment's file, as a position.
+    reserved: u64,
+}
+
+/// What has changed since the last flush began.
+#[derive(Default)]
+pub(crate) struct Dirty {
+    pub(crate) files: BTreeMap<u64, Arc<Pin>>,
+    pub(crate) dir: bool,
+    dir_is_new: bool,
+    pub(crate) epochs: bool,
+}
+
+/// The flush that some thread is executing.
+pub(crate) struct InFlight {
+    ticket: u64,
+    pub(crate) end: i64,
+    record: FlushedEnd,
+    /// The log was cut or otherwise recorded meanwhile, so the record above is out of date.
+    pub(crate) superseded: bool,
+    work: Arc<FlushWork>,
+}
+
+/// What an append did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Appended {
+    pub first_offset: i64,
+    pub last_offset: i64,
+    /// End of the log now.
+    pub end: i64,
+    /// A new segment was begun.
+    pub rolled: bool,
+}
+
+impl Log {
+    /// Opens a log, new or old, in its directory of `data`. Everything that the opened log holds is durable. `now_ms`
+    /// is broker time.
+    pub fn open(
+        data: &DataDir,
+        name: LogName,
+        config: LogConfig,
+        now_ms: i64,
+    ) -> Result<(Log, RecoveryReport), OpenError> {
+        let dir = data.path().join(name.to_string());
+        let recovered = recover(data, name, &dir, &config, now_ms)?;
+        let report = recovered.report;
+        let active = recovered.segments.last().cloned();
+        let shared = Arc::new(Shared {
+            name,
+            segments: RwLock::new(Arc::new(recovered.segments)),
+            start: AtomicI64::new(report.start),
+            end: AtomicI64::new(report.end),
+            flushed: AtomicI64::new(report.end),
+            unpacked_bytes_max: AtomicUsize::new(config.unpacked_batch_bytes_max),
+        });
+        let unsnapshotted = report.end > recovered.snapshot_offset.max(report.start);
+        let mut log = Log {
+            data: data.clone(),
+            name,
+            dir,
+            config,
+            shared,
+            active,
+            producers: recovered.producers,
+            epochs: recovered.epochs,
+            snapshots: recovered.snapshots,
+            bytes_since_snapshot: u64::from(unsnapshotted),
+            dirty: Dirty { dir_is_new: recovered.dir_is_new, ..Dirty::default() },
+            in_flight: None,
+            next_ticket: 1,
+            poisoned: None,
+            epoch_version: 0,
+            epochs_written: Arc::new(Mutex::new(0)),
+            reserved: 0,
+        };
+        log.dirty.epochs = !log.epochs.entries().is_empty() && report.batches_walked > 0;
+        if report.end > 0 {
+            log.note_record();
+        }
+        Ok((log, report))
+    }
+
+    pub fn name(&self) -> LogName {
+        self.name
+    }
+
+    pub fn config(&self) -> &LogConfig {
+        &self.config
+    }
+
+    /// Takes new settings; they hold from the next append on.
+    pub fn update_config(&mut self, config: LogConfig) {
+        self.shared.unpacked_bytes_max.store(config.unpacked_batch_bytes_max, Ordering::Relaxed);
+        self.config = config;
+    }
+
+    /// First offset that may be read.
+    pub fn start(&self) -> i64 {
+        self.shared.start.load(Ordering::Relaxed)
+    }
+
+    /// Offset that the next record gets.
+    pub fn end(&self) -> i64 {
+        self.shared.end.load(Ordering::Relaxed)
+    }
+
+    /// Every record below is durable.
+    pub fn flushed(&self) -> i64 {
+        self.shared.flushed.load(Ordering::Relaxed)
+    }
+
+    /// Why the log takes no more appends, if so.
+    pub fn poisoned(&self) -> Option<&str> {
+        self.poisoned.as_deref()
+    }
+
+    pub fn producers(&self) -> &ProducerStates {
+        &self.producers
+    }
+
+    /// Forgets producers that wrote nothing for so long (`producer.id.expiration.ms`). Answers how many.
+    pub fn expire_producers(&mut self, now_ms: i64, expiration_ms: i64) -> usize {
+        self.producers.expire(now_ms, expiration_ms)
+    }
+
+    pub fn epochs(&self) -> &EpochHistory {
+        &self.epochs
+    }
+
+    /// Notes that a leader epoch begins at the end of the log, though nothing was written under it yet.
+    pub fn begin_epoch(&mut self, epoch: i32) {
+        if self.epochs.latest().is_none_or(|latest| latest.epoch < epoch) {
+            self.epochs.assign(epoch, self.end());
+            self.dirty.epochs = true;
+        }
+    }
+
+    /// A handle for reading, on any thread.
+    pub fn reader(&self) -> LogReader {
+        LogReader::new(self.shared.clone())
+    }
+
+    /// Appends whole batches, which `headers` describe in order. Offsets and leader epochs must be in the bytes
+    /// already; the first offset is the end of the log or, on a copy of a compacted log, lies above it. After an error
+    /// [`end`](Self::end) says how far it came. `now_ms` is broker time.
+    pub fn append(
+        &mut self,
+        batches: &[u8],
+        headers: &[BatchHeader],
+        now_ms: i64,
+    ) -> Result<Appended, AppendError> {
+        if let Some(reason) = &self.poisoned {
+            return Err(AppendError::Poisoned { reason: reason.clone() });
+        }
+        check_batches(batches, headers, self.end())?;
+        let first_offset = headers.first().map_or(self.end(), |h| h.base_offset);
+        let (mut bytes, mut rest, mut rolled) = (batches, headers, false);
+        while !rest.is_empty() {
+            let count = self.fitting(rest)?;
+            let (group, later) = rest.split_at(count);
+            let (group_bytes, later_bytes) = bytes.split_at(group.iter().map(BatchHeader::size).sum());
+            rolled |= self.append_group(group_bytes, group, now_ms)?;
+            (bytes, rest) = (later_bytes, later);
+        }
+        let end = self.end();
+        Ok(Appended { first_offset, last_offset: end - 1, end, rolled })
+    }
+
+    /// How many batches one segment can take at once.
+    fn fitting(&self, headers: &[BatchHeader]) -> Result<usize, AppendError> {
+        let size_max = self.config.segment_bytes.min(i32::MAX as u64);
+        let first = headers[0].base_offset;
+        let mut bytes = 0u64;
+        let fits = |h: &&BatchHeader| {
+            bytes += h.size() as u64;
+            bytes <= size_max && h.last_offset() - first <= i64::from(i32::MAX)
+        };
+        match headers.iter().take_while(fits).count() {
+            0 => Err(AppendError::TooLarge {
+                bytes: headers[0].size(),
+                segment_bytes: self.config.segment_bytes,
+            }),
+            count => Ok(count),
+        }
+    }
+
+    fn append_group(
+        &mut self,
+        bytes: &[u8],
+        headers: &[BatchHeader],
+        now_ms: i64,
+    ) -> Result<bool, AppendError> {
+        let last_offset = headers[headers.len() - 1].last_offset();
+        let max_timestamp = headers.iter().map(|h| h.max_timestamp).max().unwrap_or(-1);
+        let mut rolled = false;
+        if let Some(active) = &self.active {
+            let fill = segment_fill(active);
+            let limits = self.config.roll_limits();
+            let reason = roll_reason(&limits, &fill, bytes.len() as u64, last_offset, max_timestamp, now_ms);
+            if reason.is_some() {
+                self.seal_active().map_err(|e| self.write_failed(e))?;
+                rolled = true;
+            }
+        }
+        let segment = match &self.active {
+            Some(active) => active.clone(),
+            None => {
+                let reachable = last_offset - self.end() <= i64::from(i32::MAX);
+                let base = if reachable { self.end() } else { headers[0].base_offset };
+                self.create_segment(base, now_ms).map_err(|e| self.write_failed(e))?
+            }
+        };
+        self.write(&segment, bytes)?;
+        {
+            let mut state = segment.state().write();
+            for header in headers {
+                state.add_batch(header, self.config.index_interval_bytes);
+            }
+        }
+        for header in headers {
+            self.producers.append(&producer_batch(header));
+            self.dirty.epochs |= note_epoch(&mut self.epochs, header);
+        }
+        self.shared.end.store(last_offset + 1, Ordering::Release);
+        self.bytes_since_snapshot += bytes.len() as u64;
+        self.spill_if_full(&segment);
+        if self.bytes_since_snapshot > self.config.producer_snapshot_interval_bytes {
+            self.take_snapshot();
+        }
+        Ok(rolled)
+    }
+
+    fn write(&mut self, segment: &Segment, bytes: &[u8]) -> Result<(), AppendError> {
+        let position = segment.state().read().size;
+        let pin = self.dirty_file(segment.log(), OpenMode::ReadWrite).map_err(|e| self.write_failed(e))?;
+        let file = pin.file();
+        let end = position + bytes.len() as u64;
+        let ahead = self.config.reserve_bytes;
+        if ahead > 0 && end > self.reserved && position >= ahead {
+            self.reserved = (end + ahead).min(self.config.segment_bytes.max(end));
+            file.reserve(position, self.reserved - position);
+        }
+        let Err(error) = file.write_at(bytes, position) else { return Ok(()) };
+        // What was written of it is cut off again, so that the next append stands where this one should.
+        let restored = is_disk_full(&error) && file.set_len(position).is_ok();
+        self.reserved = 0;
+        let error = FileError::new("append to", segment.log().path(), error);
+        match restored {
+            true => Err(AppendError::DiskFull(error)),
+            false => Err(self.poison(error.to_string())),
+        }
+    }
+
+    /// An error of a write that leaves the log as it was, if it was for lack of space; any other poisons.
+    fn write_failed(&mut self, error: FileError) -> AppendError {
+        match is_disk_full(&error.source) {
+            true => AppendError::DiskFull(error),
+            false => self.poison(error.to_string()),
+        }
+    }
+
+    /// Takes no more appends from now on, and sees to it that the next start knows.
+    pub(crate) fn poison(&mut self, reason: String) -> AppendError {
+        tracing::error!(log = %self.name, reason, "log is closed for writing");
+        self.data.set_unclean();
+        poison::leave_marker(&**self.data.disk(), &self.dir, &reason);
+        self.poisoned = Some(reason.clone());
+        AppendError::Poisoned { reason }
+    }
+
+    pub(crate) fn check_writable(&self) -> Result<(), LogError> {
+        match &self.poisoned {
+            Some(reason) => Err(LogError::Poisoned { reason: reason.clone() }),
+            None => Ok(()),
+        }
+    }
+
+    fn create_segment(&mut self, base_offset: i64, now_ms: i64) -> Result<Arc<Segment>, FileError> {
+        let descriptors = self.data.descriptors();
+        let mut state: SegmentState = Segment::state_on_disk(descriptors, &self.dir, base_offset, 0, 0, 0);
+        state.created_ms = now_ms;
+        let segment = Arc::new(Segment::new(descriptors, &self.dir, base_offset, state));
+        self.dirty_file(segment.log(), OpenMode::CreateOrEmpty)?;
+        self.dirty.dir = true;
+        self.reserved = 0;
+        let mut segments = self.shared.segments().to_vec();
+        assert!(segments.last().is_none_or(|s| s.base_offset() < base_offset), "segments begin in order");
+        segments.push(segment.clone());
+        *self.shared.segments.write() = Arc::new(segments);
+        self.active = Some(segment.clone());
+        Ok(segment)
+    }
+
+    /// The open file, pinned until it was flushed.
+    pub(crate) fn dirty_file(&mut self, file: &CachedFile, mode: OpenMode) -> Result<Arc<Pin>, FileError> {
+        if let Some(pin) = self.dirty.files.get(&file.id()) {
+            return Ok(pin.clone());
+        }
+        let pin = self.data.descriptors().pin(file, mode);
+        let pin = Arc::new(pin.map_err(|e| FileError::new("open", file.path(), e))?);
+        self.dirty.files.insert(file.id(), pin.clone());
+        Ok(pin)
+    }
+
+    /// Moves the older half of the index to its file when memory holds enough. A failure leaves it in memory.
+    fn spill_if_full(&mut self, segment: &Segment) {
+        let count = segment.state().read().index.in_memory();
+        if count <= self.config.index_entries_in_memory_max {
+            return;
+        }
+        if let Err(error) = self.spill(segment, count / 2) {
+            tracing::warn!(log = %self.name, %error, "index stays in memory");
+        }
+    }
+
+    /// Writes the oldest `count` offset entries, and the time entries that belong to them, to the files.
+    pub(crate) fn spill(&mut self, segment: &Segment, count: usize) -> Result<(), FileError> {
+        let (time_count, files) = {
+            let state = segment.state().read();
+            let time_count = match count.checked_sub(1).and_then(|last| state.index.tail_entry(last)) {
+                Some(last) if count < state.index.in_memory() => {
+                    state.time_index.tail_count(|e| e.offset <= last.offset)
+                }
+                Some(_) | None => state.time_index.in_memory(),
+            };
+            (time_count, (state.index.file().clone(), state.time_index.file().clone()))
+        };
+        let index_file = self.index_file(&files.0)?;
+        let time_file = self.index_file(&files.1)?;
+        {
+            let state = segment.state().read();
+            state.index.spill(&*index_file, count)?;
+            state.time_index.spill(&*time_file, time_count)?;
+        }
+        let mut state = segment.state().write();
+        state.index.spilled(count);
+        state.time_index.spilled(time_count);
+        Ok(())
+    }
+
+    fn index_file(&mut self, file: &CachedFile) -> Result<Arc<dyn DiskFile>, FileError> {
+        match self.dirty_file(file, OpenMode::ReadWrite) {
+            Err(e) if e.source.kind() == io::ErrorKind::NotFound => {
+                self.dirty.dir = true;
+                Ok(self.dirty_file(file, OpenMode::CreateNew)?.file().clone())
+            }
+            pin => Ok(pin?.file().clone()),
+        }
+    }
+
+    /// Closes the active segment for appends: all of its index goes to the files, and the producers are saved beside
+    /// the segment that will follow.
+    fn seal_active(&mut self) -> Result<(), FileError> {
+        let Some(active) = self.active.clone() else { return Ok(()) };
+        self.complete_indexes(&active)?;
+        self.active = None;
+        self.take_snapshot();
+        Ok(())
+    }
+
+    pub(crate) fn complete_indexes(&mut self, segment: &Segment) -> Result<(), FileError> {
+        let (count, size) = {
+            let mut state = segment.state().write();
+            state.push_time_entry();
+            (state.index.in_memory(), state.size)
+        };
+        self.spill(segment, count)?;
+        if self.reserved > size {
+            let pin = self.dirty_file(segment.log(), OpenMode::ReadWrite)?;
+            pin.file().set_len(size).map_err(|e| FileError::new("trim", segment.log().path(), e))?;
+            self.reserved = 0;
+        }
+        Ok(())
+    }
+
+    /// Ends the active segment, if it holds anything; the next append begins a new one.
+    pub fn roll(&mut self) -> Result<(), LogError> {
+        self.check_writable()?;
+        if self.active.as_ref().is_some_and(|a| a.state().read().size > 0) {
+            self.seal_active().map_err(|e| self.changing_failed(e))?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn changing_failed(&mut self, error: FileError) -> LogError {
+        if !is_disk_full(&error.source) {
+            self.poison(error.to_string());
+        }
+        LogError::Io(error)
+    }
+
+    /// Saves the producers as of the end of the log. It only saves time later, so a failure is not one of the log.
+    pub(crate) fn take_snapshot(&mut self) {
+        let offset = self.end();
+        self.bytes_since_snapshot = 0;
+        if self.snapshots.contains(&offset) {
+            return;
+        }
+        let bytes = log_engine_core::producer_snapshot::encode(&self.producers);
+        let file = self.data.descriptors().name(snapshots::path(&self.dir, offset));
+        let written = self.dirty_file(&file, OpenMode::CreateOrEmpty).and_then(|pin| {
+            pin.file().write_at(&bytes, 0).map_err(|e| FileError::new("write", file.path(), e))
+        });
+        self.dirty.dir = true;
+        match written {
+            Ok(()) => _ = self.snapshots.insert(offset),
+            Err(error) => {
+                tracing::warn!(log = %self.name, %error, "go on without a producer snapshot");
+                self.dirty.files.remove(&file.id());
+                self.data.descriptors().forget(&file);
+                // A torn one is recognised by its checksum, should even this fail.
+                let _ = self.data.disk().remove_file(file.path());
+            }
+        }
+    }
+
+    /// Takes what must be flushed for [`flushed`](Self::flushed) to reach the end, unless there is nothing, or a flush
+    /// is under way, or the log is poisoned. Execute it on a flusher thread and hand the outcome to
+    /// [`on_flushed`](Self::on_flushed).
+    pub fn begin_flush(&mut self) -> Option<FlushHandle> {
+        let dirty = &self.dirty;
+        let nothing = dirty.files.is_empty() && !dirty.dir && !dirty.epochs;
+        if self.in_flight.is_some() || self.poisoned.is_some() || nothing {
+            return None;
+        }
+        let work = Arc::new(self.take_work());
+        let ticket = self.next_ticket;
+        self.next_ticket += 1;
+        let end = self.end();
+        let record = self.record(end);
+        self.in_flight = Some(InFlight { ticket, end, record, superseded: false, work: work.clone() });
+        Some(FlushHandle { log: self.name, ticket, end, work })
+    }
+
+    fn take_work(&mut self) -> FlushWork {
+        let dirty = std::mem::take(&mut self.dirty);
+        FlushWork {
+            disk: self.data.disk().clone(),
+            dir: self.dir.clone(),
+            files: dirty.files.into_values().collect(),
+            dir_changed: dirty.dir,
+            dir_is_new: dirty.dir_is_new,
+            epochs: dirty.epochs.then(|| self.epoch_file()),
+        }
+    }
+
+    pub(crate) fn epoch_file(&mut self) -> EpochFile {
+        self.epoch_version += 1;
+        EpochFile {
+            version: self.epoch_version,
+            text: self.epochs.encode(),
+            written: self.epochs_written.clone(),
+        }
+    }
+
+    /// What may be recorded once everything written so far is durable.
+    pub(crate) fn record(&self, end: i64) -> FlushedEnd {
+        let segments = self.shared.segments();
+        let mut record =
+            FlushedEnd { start: self.start(), end, active_base: 0, index_entries: 0, time_index_entries: 0 };
+        if let Some(last) = segments.last() {
+            let state = last.state().read();
+            record.active_base = last.base_offset();
+            record.index_entries = state.index.on_disk();
+            record.time_index_entries = state.time_index.on_disk();
+        }
+        record
+    }
+
+    pub(crate) fn note_record(&self) {
+        self.data.ends().note(self.name, self.record(self.flushed()));
+    }
+
+    /// Takes the outcome of a flush. Answers the flushed end, which did not move if it failed: then the log is
+    /// poisoned.
+    pub fn on_flushed(&mut self, done: FlushDone) -> i64 {
+        let Some(in_flight) = self.in_flight.take_if(|f| f.ticket == done.ticket) else {
+            return self.flushed();
+        };
+        match done.result {
+            Err(error) => _ = self.poison(error.to_string()),
+            Ok(()) if done.again => self.put_back(&in_flight.work),
+            Ok(()) => {
+                let flushed = self.flushed().max(in_flight.end);
+                self.shared.flushed.store(flushed, Ordering::Release);
+                if !in_flight.superseded {
+                    self.data.ends().note(self.name, in_flight.record);
+                }
+                self.remove_old_snapshots(in_flight.end);
+            }
+        }
+        self.flushed()
+    }
+
+    /// Takes back a flush that could not be queued.
+    pub fn return_flush(&mut self, handle: FlushHandle) {
+        if let Some(in_flight) = self.in_flight.take_if(|f| f.ticket == handle.ticket) {
+            self.put_back(&in_flight.work);
+        }
+    }
+
+    fn put_back(&mut self, work: &FlushWork) {
+        for pin in &work.files {
+            self.dirty.files.entry(pin.id()).or_insert_with(|| pin.clone());
+        }
+        self.dirty.dir |= work.dir_changed;
+        self.dirty.dir_is_new |= work.dir_is_new;
+        self.dirty.epochs |= work.epochs.is_some();
+    }
+
+    fn remove_old_snapshots(&mut self, flushed: i64) {
+        let bases: BTreeSet<i64> = self.shared.segments().iter().map(|s| s.base_offset()).collect();
+        let durable: BTreeSet<i64> = self.snapshots.range(..=flushed).copied().collect();
+        let old = snapshots::superfluous(&durable, &bases);
+        let removed = snapshots::remove_where(&**self.data.disk(), &self.dir, &mut self.snapshots, |o| {
+            old.contains(&o)
+        });
+        if let Err(error) = removed {
+            tracing::warn!(log = %self.name, %error, "old producer snapshot stays");
+        }
+    }
+
+    /// Flushes here and now; for the rare changes that must not wait for a flusher thread.
+    pub(crate) fn sync_now(&mut self) -> Result<(), LogError> {
+        let earlier = self.in_flight.as_ref().map(|f| f.work.clone());
+        let work = self.take_work();
+        let sync = || -> Result<(), FileError> {
+            if let Some(earlier) = &earlier {
+                earlier.sync_files()?;
+                earlier.sync_names(false)?;
+            }
+            work.sync_files()?;
+            work.sync_names(false)
+        };
+        if let Err(error) = sync() {
+            self.poison(error.to_string());
+            return Err(LogError::Io(error));
+        }
+        if let Some(in_flight) = &mut self.in_flight {
+            in_flight.superseded = true;
+        }
+        self.shared.flushed.store(self.end(), Ordering::Release);
+        Ok(())
+    }
+
+    /// Writes out and flushes everything, so that the next open has nothing to recover.
+    pub fn close(mut self) -> Result<(), LogError> {
+        self.check_writable()?;
+        if let Some(last) = self.shared.segments().last().cloned() {
+            self.complete_indexes(&last).map_err(|e| self.changing_failed(e))?;
+        }
+        if self.bytes_since_snapshot > 0 {
+            self.take_snapshot();
+        }
+        self.sync_now()?;
+        if self.end() > 0 {
+            self.note_record();
+        }
+        Ok(())
+    }
+
+    /// Removes the log and its files. Readers that hold a slice may finish with it.
+    pub fn delete(self) -> Result<(), FileError> {
+        let disk = self.data.disk();
+        self.data.ends().remove_durably(self.name)?;
+        let doomed = self.data.path().join(format!("{}{DELETED_SUFFIX}", self.name));
+        remove_dir_and_files(&**disk, &doomed)?;
+        disk.rename(&self.dir, &doomed).map_err(|e| FileError::new("rename", &self.dir, e))?;
+        let above = self.data.path();
+        disk.sync_dir(above).map_err(|e| FileError::new("sync", above, e))?;
+        for segment in self.shared.segments().iter() {
+            self.forget_segment(segment);
+        }
+        remove_dir_and_files(&**disk, &doomed)
+    }
+
+    pub(crate) fn forget_segment(&self, segment: &Segment) {
+        let state = segment.state().read();
+        for file in [segment.log(), state.index.file(), state.time_index.file()] {
+            self.data.descriptors().forget(file);
+        }
+    }
+}
+
+fn segment_fill(segment: &Segment) -> SegmentFill {
+    let state = segment.state().read();
+    SegmentFill {
+        base_offset: segment.base_offset(),
+        bytes: state.size,
+        first_timestamp: state.first_timestamp,
+        created_ms: state.created_ms,
+        index_entries: state.index.len(),
+        time_index_entries: state.time_index.len(),
+    }
+}
+
+pub(crate) fn is_disk_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+}
+
+fn check_batches(batches: &[u8], headers: &[BatchHeader], end: i64) -> Result<(), AppendError> {
+    let described: usize = headers.iter().map(BatchHeader::size).sum();
+    if described != batches.len() || headers.is_empty() {
+        return Err(AppendError::Mismatch { described, given: batches.len() });
+    }
+    let mut end = end;
+    for header in headers {
+        let next = header.base_offset.checked_add(i64::from(header.last_offset_delta) + 1);
+        match next {
+            Some(next) if header.base_offset >= end && header.last_offset_delta >= 0 => end = next,
+            Some(_) | None => return Err(AppendError::OutOfOrder { found: header.base_offset, end }),
+        }
+    }
+    Ok(())
+}
+
+/// Drops what is in memory of an index, for a segment whose batches are walked anew.
+pub(crate) fn emptied<E: Entry>(base_offset: i64, index: &SparseIndex<E>) -> SparseIndex<E> {
+    SparseIndex::new(base_offset, index.file().clone(), 0, None)
+}

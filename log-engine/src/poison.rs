@@ -1,0 +1,33 @@
+//! The marker of a log that a failed write or sync has made untrustworthy.
+//!
+//! After such a failure the cache may show bytes that the device does not have, and a second sync may report success
+//! for nothing. The log takes no more appends, and the next start copies what can be verified into new files before
+//! it removes the marker.
+
+use std::io;
+use std::path::Path;
+
+use crate::data_dir::write_file;
+use crate::disk::Disk;
+use crate::error::FileError;
+
+pub(crate) const FILE_NAME: &str = "write-failed";
+
+/// Leaves the marker. On a disk that fails this may fail too: recovery also writes every unflushed batch again.
+pub(crate) fn leave_marker(disk: &dyn Disk, dir: &Path, reason: &str) {
+    if let Err(error) = write_file(disk, dir, FILE_NAME, reason.as_bytes()) {
+        tracing::error!(dir = %dir.display(), %error, "cannot mark the log as untrustworthy");
+    }
+}
+
+/// Removes the marker and makes that, and all names before it, durable.
+pub(crate) fn remove_marker(disk: &dyn Disk, dir: &Path) -> Result<(), FileError> {
+    disk.sync_dir(dir).map_err(|e| FileError::new("sync", dir, e))?;
+    let path = dir.join(FILE_NAME);
+    match disk.remove_file(&path) {
+        Ok(()) => {}
+        Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+        Err(e) => return Err(FileError::new("remove", path, e)),
+    }
+    disk.sync_dir(dir).map_err(|e| FileError::new("sync", dir, e))
+}

@@ -1,0 +1,402 @@
+//! Reading a log, from any thread, while its owner appends.
+//!
+//! A [`LogReader`] is a cheap handle. It answers with *slices* of segment files, which `sendfile` takes as they are;
+//! a slice stays valid when its segment is deleted meanwhile, since it holds the open file. Readers never see a batch
+//! that is not whole, and never one whose last offset is at or above the bound that they name (the high watermark or
+//! the last stable offset).
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
+
+use bytes::Bytes;
+use parking_lot::RwLock;
+use records::{BatchError, BatchView, TimestampType};
+
+use crate::LogName;
+use crate::error::ReadError;
+use crate::index::TimeEntry;
+use crate::scan::{self, Fault, Found};
+use crate::segment::Segment;
+
+/// Segments that one read may span; more only if they are tiny.
+const PARTS_MAX: usize = 16;
+
+/// What owner and readers share.
+pub(crate) struct Shared {
+    pub(crate) name: LogName,
+    /// Oldest first; replaced as a whole when one comes or goes.
+    pub(crate) segments: RwLock<Arc<Vec<Arc<Segment>>>>,
+    pub(crate) start: AtomicI64,
+    pub(crate) end: AtomicI64,
+    pub(crate) flushed: AtomicI64,
+    pub(crate) unpacked_bytes_max: AtomicUsize,
+}
+
+impl Shared {
+    pub(crate) fn segments(&self) -> Arc<Vec<Arc<Segment>>> {
+        self.segments.read().clone()
+    }
+}
+
+/// Reads one log.
+#[derive(Clone)]
+pub struct LogReader {
+    shared: Arc<Shared>,
+}
+
+/// Whole batches, in order.
+#[derive(Debug, Clone, Default)]
+pub struct LogSlice {
+    pub parts: Vec<SlicePart>,
+    /// Where to read on; the offset that was asked for if nothing was found.
+    pub next_offset: i64,
+}
+
+/// A run of bytes.
+#[derive(Debug, Clone)]
+pub enum SlicePart {
+    /// A part of a file of the operating system.
+    File { file: Arc<std::fs::File>, offset: u64, len: usize },
+    /// The bytes themselves (a simulated disk has no files to hand out).
+    Bytes(Bytes),
+}
+
+impl SlicePart {
+    pub fn len(&self) -> usize {
+        match self {
+            SlicePart::File { len, .. } => *len,
+            SlicePart::Bytes(bytes) => bytes.len(),
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+impl LogSlice {
+    /// Bytes in all parts.
+    pub fn len(&self) -> usize {
+        self.parts.iter().map(SlicePart::len).sum()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.parts.is_empty()
+    }
+
+    /// Reads all parts into memory, waiting for the device.
+    pub fn to_bytes(&self) -> std::io::Result<Vec<u8>> {
+        use std::os::unix::fs::FileExt;
+        let mut out = Vec::with_capacity(self.len());
+        for part in &self.parts {
+            match part {
+                SlicePart::Bytes(bytes) => out.extend_from_slice(bytes),
+                SlicePart::File { file, offset, len } => {
+                    let at = out.len();
+                    out.resize(at + len, 0);
+                    file.read_exact_at(&mut out[at..], *offset)?;
+                }
+            }
+        }
+        Ok(out)
+    }
+}
+
+/// A record found by its time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TimestampOffset {
+    pub offset: i64,
+    /// Milliseconds.
+    pub timestamp: i64,
+    /// Leader epoch of its batch.
+    pub leader_epoch: i32,
+}
+
+impl LogReader {
+    pub(crate) fn new(shared: Arc<Shared>) -> LogReader {
+        LogReader { shared }
+    }
+
+    pub fn name(&self) -> LogName {
+        self.shared.name
+    }
+
+    /// First offset that may be read.
+    pub fn start(&self) -> i64 {
+        self.shared.start.load(Ordering::Acquire)
+    }
+
+    /// Offset that the next record will get.
+    pub fn end(&self) -> i64 {
+        self.shared.end.load(Ordering::Acquire)
+    }
+
+    /// Every record below is durable.
+    pub fn flushed(&self) -> i64 {
+        self.shared.flushed.load(Ordering::Acquire)
+    }
+
+    /// Bytes of records in all segments.
+    pub fn size_bytes(&self) -> u64 {
+        self.shared.segments().iter().map(|s| s.state().read().size).sum()
+    }
+
+    /// Reads whole batches from the one that holds `offset` on: at most `bytes_max` bytes, or, with `min_one`, at
+    /// least one batch whatever its size (KIP-74). Nothing of it reaches `upper_bound`. May wait for the device:
+    /// call it on a thread that may.
+    pub fn read(
+        &self,
+        offset: i64,
+        bytes_max: usize,
+        upper_bound: i64,
+        min_one: bool,
+    ) -> Result<LogSlice, ReadError> {
+        match self.read_from(offset, bytes_max, upper_bound, min_one, false) {
+            Ok(answer) => answer,
+            Err((fault, segment)) => Err(fault.into_read_error(segment.log().path())),
+        }
+    }
+
+    /// The same without ever waiting: `None` if something that it needs is not in memory. The records themselves
+    /// are not looked at, they may be cold.
+    pub fn try_read_warm(
+        &self,
+        offset: i64,
+        bytes_max: usize,
+        upper_bound: i64,
+        min_one: bool,
+    ) -> Option<Result<LogSlice, ReadError>> {
+        match self.read_from(offset, bytes_max, upper_bound, min_one, true) {
+            Ok(answer) => Some(answer),
+            Err((Fault::Cold, _)) => None,
+            Err((fault, segment)) => Some(Err(fault.into_read_error(segment.log().path()))),
+        }
+    }
+
+    #[expect(clippy::type_complexity, reason = "the outer error is only for the two callers above")]
+    fn read_from(
+        &self,
+        offset: i64,
+        bytes_max: usize,
+        upper_bound: i64,
+        min_one: bool,
+        warm: bool,
+    ) -> Result<Result<LogSlice, ReadError>, (Fault, Arc<Segment>)> {
+        loop {
+            let (start, end) = (self.start(), self.end());
+            if offset < start || offset > end {
+                return Ok(Err(ReadError::OffsetOutOfRange { offset, start, end }));
+            }
+            let segments = self.shared.segments();
+            let read =
+                read_segments(&segments, offset, bytes_max as u64, upper_bound.min(end), min_one, warm);
+            match read {
+                Ok(slice) => return Ok(Ok(slice)),
+                // A segment may have been deleted or cut under our hands: look again at what there is now.
+                Err(_) if self.changed(&segments, start, end) => {}
+                Err(fault) => return Err(fault),
+            }
+        }
+    }
+
+    fn changed(&self, segments: &Arc<Vec<Arc<Segment>>>, start: i64, end: i64) -> bool {
+        !Arc::ptr_eq(segments, &self.shared.segments()) || self.start() != start || self.end() < end
+    }
+
+    /// The first record below `upper_bound` whose timestamp is at or after `timestamp`. Exact: unpacks the one batch
+    /// that holds it. May wait for the device.
+    pub fn offset_for_timestamp(
+        &self,
+        timestamp: i64,
+        upper_bound: i64,
+    ) -> Result<Option<TimestampOffset>, ReadError> {
+        self.search(|segment| {
+            if segment.max_timestamp()?.is_none_or(|max| max.timestamp < timestamp) {
+                return Ok(None);
+            }
+            let mut scan = segment.scan_for_timestamp(timestamp)?;
+            while let Some(found) = scan.next()? {
+                if found.header.base_offset >= upper_bound {
+                    break;
+                }
+                if found.header.max_timestamp >= timestamp
+                    && let Some(record) = self.first_record(segment, &found, timestamp, upper_bound)?
+                {
+                    return Ok(Some(record));
+                }
+            }
+            Ok(None)
+        })
+    }
+
+    /// The first record below `upper_bound` that has the largest timestamp there (KIP-734). May wait for the device.
+    pub fn max_timestamp(&self, upper_bound: i64) -> Result<Option<TimestampOffset>, ReadError> {
+        let mut best: Option<(TimeEntry, Arc<Segment>)> = None;
+        self.search::<()>(|segment| {
+            let max = match segment.max_timestamp()? {
+                // The largest lies beyond the bound: walk what is below it.
+                Some(max) if max.offset >= upper_bound => max_below(segment, upper_bound)?,
+                max => max,
+            };
+            if let Some(max) = max
+                && max.offset >= self.start()
+                && best.as_ref().is_none_or(|(b, _)| max.timestamp > b.timestamp)
+            {
+                best = Some((max, segment.clone()));
+            }
+            Ok(None)
+        })?;
+        let Some((max, segment)) = best.filter(|(max, _)| max.timestamp >= 0) else { return Ok(None) };
+        let find = || -> Result<Option<TimestampOffset>, Fault> {
+            let Some((found, _)) = segment.locate(max.offset, false)? else { return Ok(None) };
+            self.first_record(&segment, &found, max.timestamp, upper_bound)
+        };
+        find().map_err(|fault| fault.into_read_error(segment.log().path()))
+    }
+
+    /// Asks the segments in order until one answers; a segment that is deleted meanwhile is passed over.
+    fn search<T>(
+        &self,
+        mut ask: impl FnMut(&Arc<Segment>) -> Result<Option<T>, Fault>,
+    ) -> Result<Option<T>, ReadError> {
+        let segments = self.shared.segments();
+        let first = floor(&segments, self.start());
+        for segment in &segments[first.min(segments.len())..] {
+            match ask(segment) {
+                Ok(Some(answer)) => return Ok(Some(answer)),
+                Ok(None) => {}
+                Err(_) if !self.shared.segments().iter().any(|s| Arc::ptr_eq(s, segment)) => {}
+                Err(fault) => return Err(fault.into_read_error(segment.log().path())),
+            }
+        }
+        Ok(None)
+    }
+
+    /// The first record of a batch that is new enough, and neither before the start nor at the bound.
+    fn first_record(
+        &self,
+        segment: &Segment,
+        found: &Found,
+        timestamp: i64,
+        upper_bound: i64,
+    ) -> Result<Option<TimestampOffset>, Fault> {
+        let header = &found.header;
+        let answer = |offset, timestamp| TimestampOffset {
+            offset,
+            timestamp,
+            leader_epoch: header.partition_leader_epoch,
+        };
+        let start = self.start();
+        if header.timestamp_type() == TimestampType::LogAppendTime {
+            let offset = header.base_offset.max(start);
+            let within = offset <= header.last_offset() && offset < upper_bound;
+            return Ok(within.then(|| answer(offset, header.max_timestamp)));
+        }
+        let bytes = segment.read_batch(found)?;
+        let damaged = |e: BatchError| Fault::Damaged { position: found.position, reason: e.to_string() };
+        let batch = BatchView::parse(&bytes).map_err(damaged)?;
+        batch.check_crc().map_err(damaged)?;
+        let records =
+            batch.records(self.shared.unpacked_bytes_max.load(Ordering::Relaxed)).map_err(damaged)?;
+        for record in records.iter() {
+            let record = record.map_err(damaged)?;
+            if record.timestamp >= timestamp && record.offset >= start && record.offset < upper_bound {
+                return Ok(Some(answer(record.offset, record.timestamp)));
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// Index of the segment that holds `offset`, or of the first.
+pub(crate) fn floor(segments: &[Arc<Segment>], offset: i64) -> usize {
+    segments.partition_point(|s| s.base_offset() <= offset).saturating_sub(1)
+}
+
+fn max_below(segment: &Segment, upper_bound: i64) -> Result<Option<TimeEntry>, Fault> {
+    let mut max: Option<TimeEntry> = None;
+    let mut scan = segment.scan_from(0, false)?;
+    while let Some(found) = scan.next()? {
+        let offset = found.header.last_offset();
+        if offset >= upper_bound {
+            break;
+        }
+        if max.is_none_or(|m| found.header.max_timestamp > m.timestamp) {
+            max = Some(TimeEntry { timestamp: found.header.max_timestamp, offset });
+        }
+    }
+    Ok(max)
+}
+
+fn read_segments(
+    segments: &[Arc<Segment>],
+    offset: i64,
+    bytes_max: u64,
+    upper_bound: i64,
+    min_one: bool,
+    warm: bool,
+) -> Result<LogSlice, (Fault, Arc<Segment>)> {
+    let mut slice = LogSlice { parts: Vec::new(), next_offset: offset };
+    let mut left = bytes_max;
+    for segment in &segments[floor(segments, offset)..] {
+        if slice.next_offset >= upper_bound || slice.parts.len() == PARTS_MAX {
+            break;
+        }
+        let must_one = min_one && slice.parts.is_empty();
+        let part = read_segment(segment, slice.next_offset, left, upper_bound, must_one, warm)
+            .map_err(|fault| (fault, segment.clone()))?;
+        match part {
+            SegmentPart::Nothing => break,
+            SegmentPart::PassedBy => {}
+            SegmentPart::Part { part, next_offset, whole } => {
+                left = left.saturating_sub(part.len() as u64);
+                slice.parts.push(part);
+                slice.next_offset = next_offset;
+                if !whole {
+                    break;
+                }
+            }
+        }
+    }
+    Ok(slice)
+}
+
+enum SegmentPart {
+    /// A limit is reached.
+    Nothing,
+    /// The segment ends before the offset; the next one may have it.
+    PassedBy,
+    Part {
+        part: SlicePart,
+        next_offset: i64,
+        whole: bool,
+    },
+}
+
+fn read_segment(
+    segment: &Segment,
+    offset: i64,
+    bytes_max: u64,
+    upper_bound: i64,
+    must_one: bool,
+    warm: bool,
+) -> Result<SegmentPart, Fault> {
+    let Some((first, scan)) = segment.locate(offset, warm)? else { return Ok(SegmentPart::PassedBy) };
+    let fits = must_one || first.header.size() as u64 <= bytes_max;
+    if !fits || first.header.last_offset() >= upper_bound {
+        return Ok(SegmentPart::Nothing);
+    }
+    let (end, next_offset) = segment.extent(&first, scan, bytes_max, upper_bound, warm)?;
+    let len = (end - first.position) as usize;
+    let whole = end == segment.state().read().size;
+    let file = segment.file(warm)?;
+    let part = match file.os_file() {
+        Some(os_file) => SlicePart::File { file: os_file, offset: first.position, len },
+        None => {
+            let mut bytes = vec![0; len];
+            scan::read_at(&*file, segment.log().path(), &mut bytes, first.position, warm)?;
+            SlicePart::Bytes(bytes.into())
+        }
+    };
+    Ok(SegmentPart::Part { part, next_offset, whole })
+}
