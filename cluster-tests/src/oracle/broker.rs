@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
+use rustix::process::Signal;
 use tempfile::TempDir;
 
 use super::{OracleError, tools};
@@ -18,7 +19,7 @@ use crate::process::Process;
 const CLUSTER_ID: &str = "V2VpclRlc3RPcmFjbGUxMA";
 
 const READY_LIMIT: Duration = Duration::from_secs(90);
-const STOP_LIMIT: Duration = Duration::from_secs(30);
+const STOP_LIMIT: Duration = Duration::from_secs(10);
 
 /// Flags for a broker that serves a test: starts fast, stays small.
 pub const TEST_JVM: &[&str] = &["-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto"];
@@ -107,10 +108,16 @@ impl KafkaCluster {
         self.dir.path()
     }
 
-    /// Ends all nodes softly.
+    /// Ends all nodes softly, at the same time: the last one of a quorum could not end its work alone. One that takes too
+    /// long is ended hard, since its data is thrown away.
     pub fn stop(mut self) -> Result<(), OracleError> {
+        let failed = OracleError::io("stop a Kafka node");
+        let signals = self.nodes.iter().map(|node| node.process.signal(Signal::TERM));
+        signals.collect::<std::io::Result<()>>().map_err(failed)?;
         for node in &mut self.nodes {
-            node.process.terminate(STOP_LIMIT).map_err(OracleError::io("stop a Kafka node"))?;
+            if wait_until(STOP_LIMIT, || node.process.ended().transpose()).is_none() {
+                node.process.kill().map_err(OracleError::io("end a Kafka node"))?;
+            }
         }
         Ok(())
     }
