@@ -62,7 +62,7 @@ impl FrameSender {
         match &mut self.sink {
             Sink::Quic(stream) => {
                 let mut pieces = pieces(&frames);
-                stream.write_all_chunks(&mut pieces).await.map_err(|e| FrameError::closed(e.to_string()))?;
+                stream.write_all_chunks(&mut pieces).await.map_err(|e| FrameError::closed(write_ended(e)))?;
             }
             Sink::Memory(pipe) => {
                 for frame in frames {
@@ -249,7 +249,7 @@ impl FrameReader {
     /// Reads a chunk; false at the end of the stream.
     async fn fill(&mut self) -> Result<bool, FrameError> {
         let chunk = self.stream.read_chunk(CHUNK_MAX, true).await;
-        match chunk.map_err(|e| FrameError::closed(e.to_string()))? {
+        match chunk.map_err(|e| FrameError::closed(read_ended(e)))? {
             Some(chunk) => {
                 self.buffer.push(chunk.bytes);
                 Ok(true)
@@ -260,5 +260,26 @@ impl FrameReader {
 
     fn too_large(&self, Oversized(length): Oversized) -> FrameError {
         FrameError::TooLarge { length, limit: self.buffer.limit() }
+    }
+}
+
+/// How a stream ended that was being read: the connection's own reason if the connection is lost.
+fn read_ended(error: quinn::ReadError) -> String {
+    match error {
+        quinn::ReadError::ConnectionLost(reason) => reason.to_string(),
+        quinn::ReadError::Reset(_)
+        | quinn::ReadError::ClosedStream
+        | quinn::ReadError::IllegalOrderedRead
+        | quinn::ReadError::ZeroRttRejected => error.to_string(),
+    }
+}
+
+/// The same for a stream that was being written.
+pub(crate) fn write_ended(error: quinn::WriteError) -> String {
+    match error {
+        quinn::WriteError::ConnectionLost(reason) => reason.to_string(),
+        quinn::WriteError::Stopped(_)
+        | quinn::WriteError::ClosedStream
+        | quinn::WriteError::ZeroRttRejected => error.to_string(),
     }
 }

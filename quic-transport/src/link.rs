@@ -7,7 +7,7 @@
 use crate::backoff::Backoff;
 use crate::config::{Limits, Timing};
 use crate::error::{CallError, FrameError, Refusal};
-use crate::frames::{FrameReader, FrameReceiver, FrameSender, Sink, Source};
+use crate::frames::{FrameReader, FrameReceiver, FrameSender, Sink, Source, write_ended};
 use crate::metrics::{Side, TransportMetrics};
 use crate::peer::{Link, PeerTarget, Request, call_frame_max, read_reply, request_head};
 use crate::router::BoxFuture;
@@ -332,7 +332,7 @@ async fn write_request(send: &mut quinn::SendStream, head: Bytes, body: Bytes) -
     match send.write_all_chunks(&mut [head, body]).await {
         // A peer that stops reading has refused, and its reply says why.
         Ok(()) | Err(quinn::WriteError::Stopped(_)) => Ok(()),
-        Err(error) => Err(CallError::closed(error.to_string())),
+        Err(error) => Err(CallError::closed(write_ended(error))),
     }
 }
 
