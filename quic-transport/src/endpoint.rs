@@ -227,7 +227,11 @@ fn server_transport(config: &EndpointConfig) -> quinn::TransportConfig {
     transport
 }
 
-fn common_transport(path: PathProfile, limits: &Limits, timing: &Timing) -> quinn::TransportConfig {
+pub(crate) fn common_transport(
+    path: PathProfile,
+    limits: &Limits,
+    timing: &Timing,
+) -> quinn::TransportConfig {
     let mut transport = quinn::TransportConfig::default();
     let idle = quinn::IdleTimeout::try_from(timing.idle).expect("a time-out of years is not configured");
     transport
@@ -273,6 +277,7 @@ impl Server {
             let in_progress = self.limits.handshakes_total - self.handshakes.available_permits();
             if in_progress >= self.limits.handshakes_before_retry && !incoming.remote_address_validated() {
                 // Whoever cannot prove the address costs us one small packet.
+                self.service.metrics.retried();
                 if incoming.retry().is_err() {
                     tracing::debug!("an attempt to connect cannot be retried");
                 }
@@ -283,7 +288,10 @@ impl Server {
                     let server = Arc::clone(&self);
                     self.tasks.spawn(async move { server.serve_connection(incoming, permit).await });
                 }
-                Err(_) => incoming.refuse(),
+                Err(_) => {
+                    self.service.metrics.connection_refused();
+                    incoming.refuse();
+                }
             }
         }
     }
@@ -293,6 +301,7 @@ impl Server {
         let connection = match self.handshake(incoming).await {
             Ok(connection) => connection,
             Err(reason) => {
+                self.service.metrics.connection_refused();
                 tracing::info!(%address, reason, "connection refused");
                 return;
             }
@@ -304,6 +313,7 @@ impl Server {
         };
         let caller = Caller { identity, address };
         let Some(_counted) = Counted::new(Arc::clone(&self), &caller.identity) else {
+            self.service.metrics.connection_refused();
             tracing::warn!(peer = %caller.identity, %address, "too many connections");
             connection.close(TOO_MANY_CONNECTIONS, b"too many connections");
             return;

@@ -15,6 +15,8 @@ pub mod pki;
 mod backoff;
 mod config;
 mod endpoint;
+#[cfg(test)]
+mod endpoint_tests;
 mod envelope;
 mod error;
 mod frame_buffer;

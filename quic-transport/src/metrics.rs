@@ -57,6 +57,8 @@ pub struct TransportMetrics {
     connects: Counter,
     connect_failures: Counter,
     reconnects: Counter,
+    retries: Counter,
+    refused_connections: Counter,
 }
 
 impl TransportMetrics {
@@ -72,6 +74,8 @@ impl TransportMetrics {
             connects: Counter::default(),
             connect_failures: Counter::default(),
             reconnects: Counter::default(),
+            retries: Counter::default(),
+            refused_connections: Counter::default(),
         }
     }
 
@@ -95,6 +99,16 @@ impl TransportMetrics {
             "transport_reconnects",
             "Connections made to a peer that was connected before",
             metrics.reconnects.clone(),
+        );
+        registry.register(
+            "transport_retries",
+            "Attempts to connect that had to prove their address first",
+            metrics.retries.clone(),
+        );
+        registry.register(
+            "transport_refused_connections",
+            "Attempts to connect that were refused",
+            metrics.refused_connections.clone(),
         );
         metrics
     }
@@ -136,6 +150,14 @@ impl TransportMetrics {
         if again {
             self.reconnects.inc();
         }
+    }
+
+    pub(crate) fn retried(&self) {
+        self.retries.inc();
+    }
+
+    pub(crate) fn connection_refused(&self) {
+        self.refused_connections.inc();
     }
 
     pub(crate) fn connect_failed(&self) {

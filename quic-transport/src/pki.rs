@@ -326,7 +326,7 @@ mod tests {
         credentials.store(&files).expect("stored");
         let loaded = Credentials::load(&files).expect("loaded");
         assert_eq!(loaded.identity(), &identity);
-        for key in [files.key.clone(), directory.path().join(AUTHORITY_KEY_FILE)] {
+        for key in [files.key, directory.path().join(AUTHORITY_KEY_FILE)] {
             let mode = std::fs::metadata(&key).expect("there").permissions().mode();
             assert_eq!(mode & 0o777, 0o600, "{}", key.display());
         }
