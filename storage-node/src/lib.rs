@@ -1,1 +1,25 @@
-//! storage-node
+//! A storage node: holds partitions and serves Kafka clients.
+//!
+//! Start reading at `kafka/api_table.rs` (what is served) and `start.rs` (how a node comes up and goes down). A request
+//! runs from the door (`kafka-wire`) to its handler, which reads the published image, asks the partitions, or asks the
+//! controllers. The node owns no cluster state: `metadata_feed` follows the metadata log, `session` keeps the node's
+//! place in the cluster.
+
+mod clock;
+pub mod config;
+mod control_thread;
+mod controller_client;
+mod controller_port;
+mod error;
+mod kafka;
+mod metadata_feed;
+mod metrics;
+mod node;
+mod producer_ids;
+mod published_image;
+mod session;
+mod start;
+
+pub use config::{Config, ConfigError};
+pub use error::{NodeFailure, StartError};
+pub use start::{KafkaAddress, NodeHandle, start};

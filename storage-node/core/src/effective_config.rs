@@ -101,9 +101,14 @@ impl<'a> ConfigView<'a> {
         NODE_CONFIGS.iter().map(|def| self.resolve_node(def)).collect()
     }
 
+    /// One node config with its sources.
+    pub fn node_config(&self, name: &str) -> Option<EffectiveConfig> {
+        Some(self.resolve_node(config_schema::node_config(name)?))
+    }
+
     /// The value of one node config.
     pub fn node_value(&self, name: &str) -> Option<String> {
-        self.resolve_node(config_schema::node_config(name)?).value
+        self.node_config(name)?.value
     }
 
     fn resolve_topic(&self, topic: Option<TopicId>, def: &'static ConfigDef) -> EffectiveConfig {
@@ -118,6 +123,9 @@ impl<'a> ConfigView<'a> {
             });
         }
         synonyms.extend(self.set_places(node_names.iter().map(|synonym| synonym.node_config)));
+        if let Some(first) = node_names.first() {
+            drop_coarse_defaults(first.node_config, &mut synonyms);
+        }
 
         let inherited = || {
             node_names.iter().find_map(|synonym| {
@@ -135,7 +143,8 @@ impl<'a> ConfigView<'a> {
 
     fn resolve_node(&self, def: &'static ConfigDef) -> EffectiveConfig {
         let strongest = self.strongest(def.name);
-        let synonyms = self.set_places(names_behind(def.name).into_iter());
+        let mut synonyms = self.set_places(names_behind(def.name).into_iter());
+        drop_coarse_defaults(def.name, &mut synonyms);
         let (value, source) = match strongest {
             Some(place) => (Some(place.value.trim().to_owned()), place.source),
             None => (None, ConfigSource::Default),
@@ -145,13 +154,15 @@ impl<'a> ConfigView<'a> {
 
     /// The strongest setting of one node config, the schema's default included; `None` if that is null.
     fn strongest(&self, name: &'static str) -> Option<ConfigSynonym> {
-        let sources = [ConfigSource::Node, ConfigSource::NodeDefault, ConfigSource::NodeFile, ConfigSource::Default];
+        let sources =
+            [ConfigSource::Node, ConfigSource::NodeDefault, ConfigSource::NodeFile, ConfigSource::Default];
         sources.into_iter().find_map(|source| self.set_place(name, source))
     }
 
     /// Every setting of these node configs, by strength of the source first, then in the order of the names.
     fn set_places(&self, names: impl Iterator<Item = &'static str> + Clone) -> Vec<ConfigSynonym> {
-        let sources = [ConfigSource::Node, ConfigSource::NodeDefault, ConfigSource::NodeFile, ConfigSource::Default];
+        let sources =
+            [ConfigSource::Node, ConfigSource::NodeDefault, ConfigSource::NodeFile, ConfigSource::Default];
         let of_source = |source| names.clone().filter_map(move |name| self.set_place(name, source));
         sources.into_iter().flat_map(of_source).collect()
     }
@@ -166,6 +177,11 @@ impl<'a> ConfigView<'a> {
         };
         value.map(|value| ConfigSynonym { name, value: value.to_owned(), source })
     }
+}
+
+/// As in Kafka's answers, a default that stands under a coarser name is not listed; a setting is.
+fn drop_coarse_defaults(name: &str, synonyms: &mut Vec<ConfigSynonym>) {
+    synonyms.retain(|synonym| synonym.source != ConfigSource::Default || synonym.name == name);
 }
 
 /// A node config's value in the unit of the topic config. Checked values are numbers where the factor is not one.
@@ -247,13 +263,13 @@ mod tests {
     #[test]
     fn coarse_units_count_only_where_the_finer_are_not_set() {
         let name = "retention.ms";
-        check(&[], &[], name, ("604800000", ConfigSource::Default, 1));
-        check(&[], &[("log.retention.hours", "2")], name, ("7200000", ConfigSource::NodeFile, 2));
+        check(&[], &[], name, ("604800000", ConfigSource::Default, 0));
+        check(&[], &[("log.retention.hours", "2")], name, ("7200000", ConfigSource::NodeFile, 1));
         let minutes = [("log.retention.hours", "2"), ("log.retention.minutes", "3")];
-        check(&[], &minutes, name, ("180000", ConfigSource::NodeFile, 3));
+        check(&[], &minutes, name, ("180000", ConfigSource::NodeFile, 2));
         let ms = (ConfigResource::NodeDefault, "log.retention.ms", "5");
-        check(&[ms], &minutes, name, ("5", ConfigSource::NodeDefault, 4));
-        check(&[], &[("log.retention.hours", "-1")], name, ("-1", ConfigSource::NodeFile, 2));
+        check(&[ms], &minutes, name, ("5", ConfigSource::NodeDefault, 3));
+        check(&[], &[("log.retention.hours", "-1")], name, ("-1", ConfigSource::NodeFile, 1));
     }
 
     #[test]
@@ -269,7 +285,8 @@ mod tests {
         let all = view.node_configs();
         let of = |name| all.iter().find(|config| config.def.name == name).unwrap();
         assert_eq!(of("log.retention.ms").value, None);
-        assert_eq!(of("log.retention.ms").synonyms.len(), 2);
+        assert_eq!(of("log.retention.ms").synonyms.len(), 1);
+        assert_eq!(of("log.retention.hours").synonyms.len(), 2);
         assert_eq!(of("log.retention.hours").value.as_deref(), Some("5"));
         assert_eq!(view.node_value("num.partitions").as_deref(), Some("1"));
     }

@@ -15,16 +15,19 @@
 //! own flushed end (or appended end, by [`FlushMode`]).
 
 mod action;
+pub mod effective_config;
 pub mod image;
 mod in_sync;
 mod input;
 mod invariants;
 mod leader;
 mod replica;
+pub mod topic_name;
 mod view;
 mod waiters;
 
 pub use action::{Action, DeleteRecordsError, Duplicate, ProduceError, Produced};
+pub use effective_config::{ConfigSource, ConfigView, EffectiveConfig};
 pub use input::{Acks, FollowerAck, Input, NewEpoch, ProducerStamp, Proposal, Ticket};
 pub use replica::{FlushMode, Positions, Replica, ReplicaConfig};
 pub use view::{LeadershipError, Standing, View};

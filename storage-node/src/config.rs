@@ -1,0 +1,583 @@
+//! The configuration of a storage node: one TOML file, over it `WEIR_STORAGE_NODE_*`, over that `--set`.
+//!
+//! The doc comments of the fields are the manual. Unknown keys are errors. What Kafka has a name for stands in the table
+//! `[kafka]` under Kafka's name (`num.partitions = 3`); everything else is Weir's own. [`Config::validate`] returns all
+//! faults at once, each with the name of its field.
+
+use figment::Figment;
+use figment::providers::{Env, Format, Serialized, Toml};
+use kafka_wire::HostPort;
+use proto_types::config_schema;
+use serde::{Deserialize, Deserializer, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// What environment variables of this daemon begin with; `__` steps into a table:
+/// `WEIR_STORAGE_NODE_HTTP__BIND=127.0.0.1:9292`.
+pub const ENV_PREFIX: &str = "WEIR_STORAGE_NODE_";
+
+/// Everything that an operator can say to a storage node at its start.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Config {
+    /// The cluster that this node belongs to. Must be the one in its certificate and in its data directories.
+    pub cluster_id: String,
+    /// This node's id, what Kafka clients see as the broker id. Must be the one in its certificate.
+    pub node_id: i32,
+    /// The rack or zone of this node; replicas are spread over racks.
+    pub rack: Option<String>,
+    /// Directories for partitions. One for each disk.
+    pub data_dirs: Vec<PathBuf>,
+    /// All controllers of the cluster.
+    pub controllers: Vec<ControllerAddress>,
+    /// Where Kafka clients connect. Each listener has its own name; clients get addresses of the listener they asked.
+    pub listeners: Vec<Listener>,
+    /// The QUIC endpoint for short messages between daemons.
+    pub control: ControlEndpoint,
+    /// Who this node is, to the other daemons.
+    pub certificates: Certificates,
+    /// `/metrics`, `/healthz`, `/readyz`.
+    pub http: Http,
+    /// Log lines on standard error.
+    pub log: Log,
+    /// Broker configs by Kafka's names: `num.partitions = 3`. Defaults of topic configs stand here too (`log.retention.ms`).
+    #[serde(deserialize_with = "flat_names")]
+    pub kafka: BTreeMap<String, String>,
+    /// Bounds that Kafka has no name for.
+    pub limits: Limits,
+}
+
+/// Where a controller listens for other daemons.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ControllerAddress {
+    /// The controller's id; its certificate must carry it.
+    pub id: u64,
+    /// `host:port` of its control endpoint.
+    pub address: String,
+}
+
+/// One address for Kafka clients.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Listener {
+    /// The listener's name, the same on all nodes of a cluster. Two listeners of one node have two names.
+    pub name: String,
+    /// The local address; port 0 takes a free one.
+    pub bind: SocketAddr,
+    /// `host:port` that clients are told; the bound address if absent.
+    pub advertised: Option<String>,
+}
+
+/// The QUIC endpoint for short messages between daemons.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ControlEndpoint {
+    /// The local address; port 0 takes a free one.
+    pub bind: SocketAddr,
+    /// `host:port` that other daemons are told; the bound address if absent.
+    pub advertised: Option<String>,
+}
+
+/// PEM files.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Certificates {
+    /// The certificate of the cluster's own authority.
+    pub ca: PathBuf,
+    /// This node's certificate.
+    pub certificate: PathBuf,
+    /// Its private key.
+    pub key: PathBuf,
+}
+
+/// The HTTP endpoint for machines that watch this one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Http {
+    /// Whether to serve it at all.
+    pub enabled: bool,
+    /// The local address; port 0 takes a free one.
+    pub bind: SocketAddr,
+}
+
+/// Log lines on standard error.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Log {
+    /// `text` or `json`.
+    pub format: LogFormat,
+    /// What to log, in the syntax of tracing's `EnvFilter`: `info,storage_node=debug`.
+    pub filter: String,
+}
+
+/// How log lines look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LogFormat {
+    /// For people.
+    Text,
+    /// One JSON object per line.
+    Json,
+}
+
+/// Bounds that Kafka has no name for. Times are in milliseconds.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Limits {
+    /// Longest that an admin request waits for the controller, whatever time-out the client gives.
+    pub admin_request_ms_max: u64,
+    /// Admin requests that may wait for the controller at once; more are told to come again.
+    pub admin_requests_in_flight_max: usize,
+    /// Shortest pause between two attempts to reach a controller.
+    pub controller_retry_ms_min: u64,
+    /// Longest pause between two attempts to reach a controller.
+    pub controller_retry_ms_max: u64,
+    /// Longest that one call to a controller waits for its answer before another controller is tried.
+    pub controller_call_ms_max: u64,
+    /// Longest that a stopping node waits for the controller to move its leaderships.
+    pub stop_handover_ms_max: u64,
+    /// Longest that a stopping node lets clients finish their requests.
+    pub stop_drain_ms_max: u64,
+    /// How long a metadata feed may stay behind the quorum's commit index before another controller is asked.
+    pub metadata_stall_ms_max: u64,
+    /// Files that the partitions of one data directory may have open at once.
+    pub descriptors_per_directory_max: usize,
+    /// Changes of the metadata that may be applied while the partitions of earlier ones are still being opened.
+    pub metadata_deltas_pending_max: usize,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            cluster_id: String::new(),
+            node_id: -1,
+            rack: None,
+            data_dirs: Vec::new(),
+            controllers: Vec::new(),
+            listeners: Vec::new(),
+            control: ControlEndpoint::default(),
+            certificates: Certificates::default(),
+            http: Http::default(),
+            log: Log::default(),
+            kafka: BTreeMap::new(),
+            limits: Limits::default(),
+        }
+    }
+}
+
+impl Default for ControlEndpoint {
+    fn default() -> Self {
+        Self { bind: SocketAddr::from((Ipv4Addr::LOCALHOST, 9182)), advertised: None }
+    }
+}
+
+impl Default for Http {
+    fn default() -> Self {
+        Self { enabled: true, bind: SocketAddr::from((Ipv4Addr::LOCALHOST, 9292)) }
+    }
+}
+
+impl Default for Log {
+    fn default() -> Self {
+        Self { format: LogFormat::Text, filter: "info".to_owned() }
+    }
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            // Java's admin client gives up after 60 s by default; an answer after that reaches nobody.
+            admin_request_ms_max: 60_000,
+            admin_requests_in_flight_max: 256,
+            controller_retry_ms_min: 20,
+            controller_retry_ms_max: 1_000,
+            // Below the session (3 s), so that one dead controller costs no session.
+            controller_call_ms_max: 1_000,
+            stop_handover_ms_max: 5_000,
+            stop_drain_ms_max: 5_000,
+            metadata_stall_ms_max: 2_000,
+            // Two files for each of 10,000 partitions.
+            descriptors_per_directory_max: 20_000,
+            metadata_deltas_pending_max: 1_024,
+        }
+    }
+}
+
+/// Why a configuration cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// The file cannot be read.
+    #[error("cannot read the configuration file {path}: {error}")]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        error: std::io::Error,
+    },
+    /// A key is unknown or a value has the wrong type.
+    #[error("{0}")]
+    Malformed(Box<figment::Error>),
+    /// A `--set` argument is not `key=value`.
+    #[error("--set {0:?}: expected key=value, for example node_id=2 or kafka.num.partitions=3")]
+    BadSet(String),
+    /// Values are out of range or contradict each other; all faults, one per line.
+    #[error("{}", .0.join("\n"))]
+    Invalid(Vec<String>),
+}
+
+impl Config {
+    /// Reads the file (if given), the environment, and the `key=value` settings, later ones winning, and validates.
+    pub fn load(path: Option<&Path>, settings: &[String]) -> Result<Config, ConfigError> {
+        let mut figment = Figment::from(Serialized::defaults(Config::default()));
+        if let Some(path) = path {
+            let text = std::fs::read_to_string(path)
+                .map_err(|error| ConfigError::Unreadable { path: path.to_owned(), error })?;
+            figment = figment.merge(Toml::string(&text));
+        }
+        figment = figment.merge(Env::prefixed(ENV_PREFIX).split("__"));
+        for setting in settings {
+            figment = figment.merge(Toml::string(&setting_as_toml(setting)?));
+        }
+        let config: Config = figment.extract().map_err(|error| ConfigError::Malformed(Box::new(error)))?;
+        match config.validate() {
+            faults if faults.is_empty() => Ok(config),
+            faults => Err(ConfigError::Invalid(faults)),
+        }
+    }
+
+    /// All faults, each a sentence that names the field. Empty for a usable configuration.
+    pub fn validate(&self) -> Vec<String> {
+        let mut faults = Vec::new();
+        if self.cluster_id.is_empty() {
+            faults.push("cluster_id is missing: give the id that the cluster's certificates carry".to_owned());
+        }
+        if self.node_id < 0 {
+            faults.push(format!("node_id = {} must be 0 or more", self.node_id));
+        }
+        self.validate_directories(&mut faults);
+        self.validate_addresses(&mut faults);
+        let files = &self.certificates;
+        for (name, path) in [("ca", &files.ca), ("certificate", &files.certificate), ("key", &files.key)] {
+            if path.as_os_str().is_empty() {
+                faults.push(format!("certificates.{name} is missing: give the path of a PEM file"));
+            }
+        }
+        for (name, value) in &self.kafka {
+            match config_schema::node_config(name) {
+                None => faults.push(format!("kafka.{name} is not a broker config that this version knows")),
+                Some(def) => {
+                    if let Err(fault) = def.check(value) {
+                        faults.push(format!("kafka.{name}: {fault}"));
+                    }
+                }
+            }
+        }
+        self.limits.validate(&mut faults);
+        if faults.is_empty()
+            && let Err(fault) = self.wire_limits().validate()
+        {
+            faults.push(format!("kafka: {fault}"));
+        }
+        faults
+    }
+
+    fn validate_directories(&self, faults: &mut Vec<String>) {
+        if self.data_dirs.is_empty() {
+            faults.push("data_dirs is empty: give at least one directory".to_owned());
+        }
+        let mut seen = BTreeSet::new();
+        for dir in &self.data_dirs {
+            if !seen.insert(dir) {
+                faults.push(format!("data_dirs names {} twice", dir.display()));
+            }
+        }
+    }
+
+    fn validate_addresses(&self, faults: &mut Vec<String>) {
+        if self.controllers.is_empty() {
+            faults.push("controllers is empty: give id and address of every controller".to_owned());
+        }
+        let mut ids = BTreeSet::new();
+        for controller in &self.controllers {
+            if !ids.insert(controller.id) {
+                faults.push(format!("controllers names id {} twice", controller.id));
+            }
+            check_address(faults, "controllers.address", &controller.address);
+        }
+        if self.listeners.is_empty() {
+            faults.push("listeners is empty: give at least one [[listeners]] with name and bind".to_owned());
+        }
+        let mut names = BTreeSet::new();
+        for listener in &self.listeners {
+            if listener.name.is_empty() || !names.insert(&listener.name) {
+                faults.push(format!("listeners.name {:?} must be given and unique", listener.name));
+            }
+            if let Some(advertised) = &listener.advertised {
+                check_address(faults, &format!("listeners.advertised of {}", listener.name), advertised);
+            } else if listener.bind.ip().is_unspecified() {
+                faults.push(format!(
+                    "listeners.bind {} of {} is a wildcard: say in listeners.advertised which host:port clients are to use",
+                    listener.bind, listener.name
+                ));
+            }
+        }
+        match &self.control.advertised {
+            Some(advertised) => check_address(faults, "control.advertised", advertised),
+            None if self.control.bind.ip().is_unspecified() => faults.push(format!(
+                "control.bind {} is a wildcard: say in control.advertised which host:port other daemons are to use",
+                self.control.bind
+            )),
+            None => {}
+        }
+    }
+
+    /// A broker config: the value in `[kafka]`, else the default of the schema, else nothing.
+    pub fn kafka_value(&self, name: &str) -> Option<&str> {
+        match self.kafka.get(name) {
+            Some(value) => Some(value),
+            None => config_schema::node_config(name)?.default,
+        }
+    }
+
+    /// A broker config of a number type.
+    ///
+    /// # Panics
+    /// If the schema has no such config, or one of another type: names are literals of this program, values validated.
+    pub fn kafka_number(&self, name: &str) -> i64 {
+        let value = self.kafka_value(name).and_then(|value| value.trim().parse().ok());
+        value.expect("the name is a number of the schema and its value was validated")
+    }
+
+    /// A broker config of type boolean; see [`Config::kafka_number`].
+    pub fn kafka_flag(&self, name: &str) -> bool {
+        self.kafka_value(name).is_some_and(|value| value.trim().eq_ignore_ascii_case("true"))
+    }
+
+    /// The limits of the connection loop.
+    pub fn wire_limits(&self) -> kafka_wire::Limits {
+        let defaults = kafka_wire::Limits::default();
+        let frame = self.kafka_size("socket.request.max.bytes", defaults.frame_bytes_max);
+        // Kafka's -1 means no bound; here it means the built-in one, which grows with the largest frame.
+        let memory_default = defaults.request_memory_bytes_max.max(frame);
+        kafka_wire::Limits {
+            frame_bytes_max: frame,
+            request_memory_bytes_max: self.kafka_size("queued.max.request.bytes", memory_default),
+            connections_max: self.kafka_size("max.connections", defaults.connections_max),
+            connections_per_ip_max: self.kafka_size("max.connections.per.ip", defaults.connections_per_ip_max),
+            idle_max: Duration::from_millis(self.kafka_size("connections.max.idle.ms", 600_000) as u64),
+            drain_max: Duration::from_millis(self.limits.stop_drain_ms_max),
+            ..defaults
+        }
+    }
+
+    /// A positive size that was set in `[kafka]`, else the given default.
+    fn kafka_size(&self, name: &str, default: usize) -> usize {
+        let set = self.kafka.get(name).and_then(|value| value.trim().parse::<i64>().ok());
+        set.and_then(|value| usize::try_from(value).ok()).filter(|&value| value > 0).unwrap_or(default)
+    }
+
+    /// The configuration as TOML, without secrets.
+    pub fn print_redacted(&self) -> Result<String, toml::ser::Error> {
+        let mut shown = self.clone();
+        for (name, value) in &mut shown.kafka {
+            if config_schema::node_config(name).is_none_or(|def| def.sensitive()) {
+                *value = "[hidden]".to_owned();
+            }
+        }
+        toml::to_string_pretty(&shown)
+    }
+}
+
+impl Limits {
+    fn validate(&self, faults: &mut Vec<String>) {
+        let positive = [
+            ("admin_request_ms_max", self.admin_request_ms_max),
+            ("admin_requests_in_flight_max", self.admin_requests_in_flight_max as u64),
+            ("controller_retry_ms_min", self.controller_retry_ms_min),
+            ("controller_call_ms_max", self.controller_call_ms_max),
+            ("metadata_stall_ms_max", self.metadata_stall_ms_max),
+            ("descriptors_per_directory_max", self.descriptors_per_directory_max as u64),
+            ("metadata_deltas_pending_max", self.metadata_deltas_pending_max as u64),
+        ];
+        for (name, value) in positive {
+            if value == 0 {
+                faults.push(format!("limits.{name} must be at least 1"));
+            }
+        }
+        if self.controller_retry_ms_max < self.controller_retry_ms_min {
+            faults.push("limits.controller_retry_ms_max must not be below controller_retry_ms_min".to_owned());
+        }
+    }
+}
+
+fn check_address(faults: &mut Vec<String>, field: &str, text: &str) {
+    if let Err(error) = text.parse::<HostPort>() {
+        faults.push(format!("{field}: {error}"));
+    }
+}
+
+/// `key=value` as a line of TOML: a value that is no TOML is taken as text.
+fn setting_as_toml(setting: &str) -> Result<String, ConfigError> {
+    let bad = || ConfigError::BadSet(setting.to_owned());
+    let (key, value) = setting.split_once('=').ok_or_else(bad)?;
+    let key = key.trim();
+    if key.is_empty() || !key.chars().all(|c| c.is_ascii_alphanumeric() || "._-".contains(c)) {
+        return Err(bad());
+    }
+    let line = format!("{key} = {value}");
+    if line.parse::<toml::Table>().is_ok() {
+        return Ok(line);
+    }
+    Ok(format!("{key} = {}", toml::Value::String(value.to_owned())))
+}
+
+/// Reads the `[kafka]` table. TOML takes the dots of `num.partitions` for nested tables, and environment variables can only
+/// have underscores; both become Kafka's dotted name again. Numbers and booleans become text, lists are joined by commas.
+fn flat_names<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<String, String>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Value {
+        Bool(bool),
+        Int(i64),
+        Float(f64),
+        Text(String),
+        List(Vec<Value>),
+        Table(BTreeMap<String, Value>),
+    }
+
+    fn flatten(prefix: &str, value: Value, flat: &mut BTreeMap<String, String>) {
+        let text = match value {
+            Value::Table(table) => {
+                for (key, value) in table {
+                    let key = key.replace('_', ".");
+                    let name = if prefix.is_empty() { key } else { format!("{prefix}.{key}") };
+                    flatten(&name, value, flat);
+                }
+                return;
+            }
+            Value::List(values) => {
+                let mut items = BTreeMap::new();
+                for (i, value) in values.into_iter().enumerate() {
+                    flatten(&format!("{i:06}"), value, &mut items);
+                }
+                items.into_values().collect::<Vec<_>>().join(",")
+            }
+            Value::Bool(value) => value.to_string(),
+            Value::Int(value) => value.to_string(),
+            Value::Float(value) => value.to_string(),
+            Value::Text(value) => value,
+        };
+        flat.insert(prefix.to_owned(), text);
+    }
+
+    let mut flat = BTreeMap::new();
+    flatten("", Value::Table(BTreeMap::deserialize(deserializer)?), &mut flat);
+    Ok(flat)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MINIMAL: &str = r#"
+        cluster_id = "c"
+        node_id = 1
+        data_dirs = ["/data/a"]
+        controllers = [{ id = 1, address = "127.0.0.1:9183" }]
+
+        [[listeners]]
+        name = "PLAINTEXT"
+        bind = "127.0.0.1:9092"
+
+        [certificates]
+        ca = "ca.pem"
+        certificate = "node.pem"
+        key = "node.key"
+    "#;
+
+    fn load(text: &str, settings: &[&str]) -> Result<Config, ConfigError> {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("node.toml");
+        std::fs::write(&path, text).unwrap();
+        let settings: Vec<String> = settings.iter().map(|&setting| setting.to_owned()).collect();
+        Config::load(Some(&path), &settings)
+    }
+
+    fn faults(text: &str, settings: &[&str]) -> String {
+        load(text, settings).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_minimal_file_is_enough() {
+        let config = load(MINIMAL, &[]).unwrap();
+        assert_eq!(config.node_id, 1);
+        assert_eq!(config.control.bind.port(), 9182);
+        assert_eq!(config.http.bind.to_string(), "127.0.0.1:9292");
+        assert!(!config.kafka_flag("auto.create.topics.enable"));
+        assert_eq!(config.wire_limits().frame_bytes_max, 100 << 20);
+    }
+
+    #[test]
+    fn unknown_keys_are_errors_that_name_the_key() {
+        assert!(faults(MINIMAL, &["nod_id=2"]).contains("nod_id"));
+        assert!(faults(MINIMAL, &["http.bnd=\"127.0.0.1:1\""]).contains("bnd"));
+        assert!(faults(MINIMAL, &["kafka.num.partitoins=2"]).contains("kafka.num.partitoins"));
+    }
+
+    #[test]
+    fn kafka_names_keep_their_dots_and_are_checked() {
+        let text = format!("{MINIMAL}\n[kafka]\nnum.partitions = 4\nauto.create.topics.enable = true\n\"log.retention.ms\" = 5000\n");
+        let config = load(&text, &[]).unwrap();
+        assert_eq!(config.kafka_number("num.partitions"), 4);
+        assert!(config.kafka_flag("auto.create.topics.enable"));
+        assert_eq!(config.kafka_value("log.retention.ms"), Some("5000"));
+        let fault = faults(&text, &["kafka.num.partitions=many"]);
+        assert!(fault.contains("kafka.num.partitions") && fault.contains("many"), "{fault}");
+    }
+
+    #[test]
+    fn settings_win_over_the_file() {
+        let config = load(MINIMAL, &["node_id=7", "rack=a", "kafka.num.partitions=2"]).unwrap();
+        assert_eq!((config.node_id, config.rack.as_deref()), (7, Some("a")));
+        assert_eq!(config.kafka_number("num.partitions"), 2);
+        assert!(matches!(load(MINIMAL, &["node_id"]), Err(ConfigError::BadSet(_))));
+        assert!(matches!(load(MINIMAL, &["a b=1"]), Err(ConfigError::BadSet(_))));
+    }
+
+    #[test]
+    fn all_faults_come_at_once_and_name_their_fields() {
+        let text = faults(
+            "node_id = -3\n[[listeners]]\nname = \"A\"\nbind = \"0.0.0.0:9092\"\n[limits]\nadmin_request_ms_max = 0\n",
+            &[],
+        );
+        let fields = [
+            "cluster_id",
+            "node_id",
+            "data_dirs",
+            "controllers",
+            "listeners.advertised",
+            "certificates.ca",
+            "limits.admin_request_ms_max",
+        ];
+        for field in fields {
+            assert!(text.contains(field), "{field} is missing in:\n{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_printed_is_what_was_read() {
+        let config = load(MINIMAL, &["kafka.num.partitions=2", "rack=a"]).unwrap();
+        let printed = config.print_redacted().unwrap();
+        assert_eq!(load(&printed, &[]).unwrap(), config, "{printed}");
+    }
+
+    #[test]
+    fn a_larger_frame_needs_no_second_setting() {
+        let config = load(MINIMAL, &["kafka.socket.request.max.bytes=1073741824"]).unwrap();
+        assert_eq!(config.wire_limits().validate(), Ok(()));
+        assert_eq!(config.wire_limits().request_memory_bytes_max, 1 << 30);
+    }
+}

@@ -1,0 +1,228 @@
+//! Asks the controllers over the internal network: finds the leader, follows it, and says honestly what is known when no
+//! answer comes.
+//!
+//! Nothing that may have been carried out is repeated here. A request that certainly was not (no connection, not the
+//! leader, busy) is repeated until the time is over, with pauses that grow and are spread by chance.
+
+use crate::clock::Clock;
+use crate::config::ControllerAddress;
+use crate::controller_port::{ControllerFailure, ControllerPort};
+use parking_lot::Mutex;
+use proto_types::controller_api::{ControllerReply, ControllerRequest};
+use proto_types::error::ControllerError;
+use proto_types::ids::ControllerId;
+use quic_transport::{BoxFuture, CallError, Identity, IdentityError, MessageKind, Peer, PeerTarget, Role, Transport};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+/// Bounds of [`ControllerClient`].
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ControllerTiming {
+    /// First pause between attempts.
+    pub(crate) retry_min: Duration,
+    /// Longest pause between attempts.
+    pub(crate) retry_max: Duration,
+    /// Longest that an attempt without a connection may take: another controller may be up.
+    pub(crate) connect_max: Duration,
+}
+
+/// Knows all controllers and guesses which one leads. Shared behind an `Arc`.
+pub(crate) struct ControllerClient {
+    transport: Arc<dyn Transport>,
+    controllers: Vec<Controller>,
+    /// Index of the controller that led when we last heard.
+    leader: AtomicUsize,
+    timing: ControllerTiming,
+    clock: Clock,
+    chance: AtomicU64,
+}
+
+struct Controller {
+    id: ControllerId,
+    address: String,
+    identity: Identity,
+    /// The address in use; asked of the resolver again after a failure.
+    resolved: Mutex<Option<SocketAddr>>,
+}
+
+/// What one attempt says about the next one.
+enum Attempt {
+    Answered(ControllerReply),
+    /// Certainly not done; whom to ask next, and why.
+    Next { controller: usize, pause: bool, reason: String },
+    Failed(ControllerFailure),
+}
+
+impl ControllerClient {
+    /// `controllers` must not be empty; `seed` spreads the pauses.
+    pub(crate) fn new(
+        transport: Arc<dyn Transport>,
+        controllers: &[ControllerAddress],
+        timing: ControllerTiming,
+        clock: Clock,
+        seed: u64,
+    ) -> Result<Self, IdentityError> {
+        let cluster = transport.identity().cluster_id().to_owned();
+        let controllers = controllers
+            .iter()
+            .map(|controller| {
+                Ok(Controller {
+                    id: ControllerId(controller.id),
+                    address: controller.address.clone(),
+                    identity: Identity::new(&cluster, Role::Controller, controller.id)?,
+                    resolved: Mutex::new(None),
+                })
+            })
+            .collect::<Result<Vec<_>, IdentityError>>()?;
+        assert!(!controllers.is_empty(), "the configuration was validated: there is a controller");
+        let (leader, chance) = (AtomicUsize::new(0), AtomicU64::new(seed | 1));
+        Ok(Self { transport, controllers, leader, timing, clock, chance })
+    }
+
+    /// How many controllers there are.
+    pub(crate) fn count(&self) -> usize {
+        self.controllers.len()
+    }
+
+    /// Index of the controller that is thought to lead.
+    pub(crate) fn leader(&self) -> usize {
+        self.leader.load(Ordering::Relaxed)
+    }
+
+    /// A handle to one controller, its address resolved. `index` counts round the list.
+    pub(crate) async fn peer(&self, index: usize) -> Result<Peer, String> {
+        let controller = &self.controllers[index % self.controllers.len()];
+        let known = *controller.resolved.lock();
+        let address = match known {
+            Some(address) => address,
+            None => {
+                let address = resolve(&controller.address).await?;
+                *controller.resolved.lock() = Some(address);
+                address
+            }
+        };
+        Ok(self.transport.peer(PeerTarget::new(address, controller.identity.clone())))
+    }
+
+    /// Forgets the address of a controller that could not be reached: it may have moved.
+    pub(crate) fn forget_address(&self, index: usize) {
+        *self.controllers[index % self.controllers.len()].resolved.lock() = None;
+    }
+
+    /// A pause before attempt number `attempt` (from 0), spread by chance over its upper half.
+    pub(crate) fn pause(&self, attempt: u32) -> Duration {
+        let full = self.timing.retry_min.saturating_mul(1 << attempt.min(10)).min(self.timing.retry_max);
+        // xorshift: good enough to keep nodes from asking in step.
+        let mut x = self.chance.load(Ordering::Relaxed);
+        x ^= x << 13;
+        x ^= x >> 7;
+        x ^= x << 17;
+        self.chance.store(x, Ordering::Relaxed);
+        full / 2 + (full / 2).mul_f64((x % 1024) as f64 / 1024.0)
+    }
+
+    async fn ask_leader(
+        &self,
+        request: &ControllerRequest,
+        timeout: Duration,
+    ) -> Result<ControllerReply, ControllerFailure> {
+        let deadline = self.clock.elapsed() + timeout;
+        let mut reason = "no time left".to_owned();
+        for attempt in 0_u32.. {
+            let left = deadline.saturating_sub(self.clock.elapsed());
+            if left.is_zero() {
+                break;
+            }
+            let at = self.leader();
+            match self.attempt(at, request, left).await {
+                Attempt::Answered(reply) => return Ok(reply),
+                Attempt::Failed(failure) => return Err(failure),
+                Attempt::Next { controller, pause, reason: why } => {
+                    tracing::debug!(controller = %self.controllers[at].address, why, "ask a controller");
+                    reason = why;
+                    self.leader.store(controller, Ordering::Relaxed);
+                    if pause {
+                        let left = deadline.saturating_sub(self.clock.elapsed());
+                        tokio::time::sleep(self.pause(attempt).min(left)).await;
+                    }
+                }
+            }
+        }
+        Err(ControllerFailure::Unavailable(reason))
+    }
+
+    async fn attempt(&self, at: usize, request: &ControllerRequest, left: Duration) -> Attempt {
+        let following = (at + 1) % self.controllers.len();
+        let elsewhere = |reason: String| Attempt::Next { controller: following, pause: true, reason };
+        let peer = match self.peer(at).await {
+            Ok(peer) => peer,
+            Err(reason) => return elsewhere(reason),
+        };
+        let timeout = if peer.is_connected() { left } else { left.min(self.timing.connect_max) };
+        let asked = peer.ask::<_, Result<ControllerReply, ControllerError>>(
+            MessageKind::Controller,
+            request,
+            timeout,
+        );
+        match asked.await {
+            Ok(Ok(reply)) => Attempt::Answered(reply),
+            Ok(Err(ControllerError::NotLeader { leader })) => {
+                let known = leader.and_then(|id| self.controllers.iter().position(|c| c.id == id));
+                let (controller, pause) = match known {
+                    Some(leader) if leader != at => (leader, false),
+                    Some(_) | None => (following, true),
+                };
+                Attempt::Next { controller, pause, reason: "it does not lead the quorum".to_owned() }
+            }
+            Ok(Err(ControllerError::Busy(reason))) => Attempt::Next { controller: at, pause: true, reason },
+            Ok(Err(ControllerError::Shutdown)) => elsewhere("it is shutting down".to_owned()),
+            Ok(Err(error @ ControllerError::TimedOut)) => {
+                Attempt::Failed(ControllerFailure::OutcomeUnknown(error.to_string()))
+            }
+            Ok(Err(ControllerError::Rejected(rejection))) => Attempt::Failed(rejection.into()),
+            Err(error) => {
+                self.forget_address(at);
+                self.after_call_error(error, following)
+            }
+        }
+    }
+
+    fn after_call_error(&self, error: CallError, following: usize) -> Attempt {
+        let reason = error.to_string();
+        if error.may_have_run() {
+            // The next question goes to another controller; this one is for the caller to decide.
+            self.leader.store(following, Ordering::Relaxed);
+            return Attempt::Failed(ControllerFailure::OutcomeUnknown(reason));
+        }
+        match error {
+            // Ours is too large: no other controller would take it.
+            CallError::TooLarge { .. } => Attempt::Failed(ControllerFailure::Unavailable(reason)),
+            CallError::Unreachable { .. }
+            | CallError::Refused { .. }
+            | CallError::Timeout
+            | CallError::Closed { .. }
+            | CallError::Remote(_) => Attempt::Next { controller: following, pause: true, reason },
+        }
+    }
+}
+
+impl ControllerPort for ControllerClient {
+    fn ask(
+        &self,
+        request: ControllerRequest,
+        timeout: Duration,
+    ) -> BoxFuture<'_, Result<ControllerReply, ControllerFailure>> {
+        Box::pin(async move { self.ask_leader(&request, timeout).await })
+    }
+}
+
+async fn resolve(address: &str) -> Result<SocketAddr, String> {
+    if let Ok(address) = address.parse() {
+        return Ok(address);
+    }
+    let mut found =
+        tokio::net::lookup_host(address).await.map_err(|error| format!("cannot resolve {address}: {error}"))?;
+    found.next().ok_or_else(|| format!("cannot resolve {address}: no address"))
+}

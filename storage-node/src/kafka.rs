@@ -1,0 +1,8 @@
+//! The Kafka door: the list of APIs, one handler per file, and Kafka's numbers for our errors.
+
+pub(crate) mod alter_resources;
+pub(crate) mod api_table;
+pub(crate) mod authorize;
+pub(crate) mod config_resource;
+pub(crate) mod error_code;
+pub(crate) mod handlers;

@@ -1,0 +1,61 @@
+//! THE list: every API that this node serves, in which versions, by which handler.
+//!
+//! Versions are those that Apache Kafka 4.4 accepts. ApiVersions is answered from this table and has no row. *Staged* rows
+//! are queued in order and answered while the next request of the connection is read.
+
+use super::handlers::{
+    alter_configs, create_partitions, create_topics, delete_topics, describe_cluster, describe_configs,
+    describe_topic_partitions, find_coordinator, incremental_alter_configs, init_producer_id,
+    list_config_resources, metadata, sasl_authenticate, sasl_handshake,
+};
+use crate::node::Node;
+use kafka_wire::{ApiTable, TableError, route};
+
+/// The table of a storage node.
+pub(crate) fn api_table() -> Result<ApiTable<Node>, TableError> {
+    ApiTable::new(vec![
+        route(0..=13, metadata::handle),
+        route(0..=6, find_coordinator::handle),
+        route(0..=1, sasl_handshake::handle),
+        route(2..=7, create_topics::handle),
+        route(1..=6, delete_topics::handle),
+        route(0..=5, init_producer_id::handle),
+        route(1..=4, describe_configs::handle),
+        route(0..=2, alter_configs::handle),
+        route(0..=2, sasl_authenticate::handle),
+        route(0..=3, create_partitions::handle),
+        route(0..=1, incremental_alter_configs::handle),
+        route(0..=2, describe_cluster::handle),
+        route(0..=1, list_config_resources::handle),
+        route(0..=0, describe_topic_partitions::handle),
+    ])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn every_row_has_its_file_and_every_file_its_row() {
+        let table = api_table().unwrap();
+        let rows: BTreeSet<String> = table.routes().iter().map(|route| snake_case(route.name())).collect();
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/src/kafka/handlers");
+        let files: BTreeSet<String> = std::fs::read_dir(folder)
+            .unwrap()
+            .filter_map(|entry| entry.unwrap().path().file_stem()?.to_str().map(str::to_owned))
+            .collect();
+        assert_eq!(rows, files);
+    }
+
+    fn snake_case(name: &str) -> String {
+        let mut text = String::new();
+        for c in name.chars() {
+            if c.is_ascii_uppercase() && !text.is_empty() {
+                text.push('_');
+            }
+            text.push(c.to_ascii_lowercase());
+        }
+        text
+    }
+}

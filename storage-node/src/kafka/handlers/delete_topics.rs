@@ -1,0 +1,103 @@
+//! DeleteTopics: by name, or from version 6 by id; asked of the controller.
+
+use crate::kafka::error_code::KafkaError;
+use crate::node::Node;
+use kafka_wire::RequestContext;
+use kafka_wire_core::messages::delete_topics::{
+    DeletableTopicResult, DeleteTopicState, DeleteTopicsRequest, DeleteTopicsResponse,
+};
+use kafka_wire_core::{ErrorCode, Str};
+use proto_types::controller_api::{ControllerReply, ControllerRequest, DeleteTopics, TopicRef};
+use proto_types::ids::TopicId;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// From this version on a topic is named by a structure.
+const STATES_MIN: i16 = 6;
+
+pub(crate) async fn handle(
+    node: Arc<Node>,
+    context: RequestContext,
+    request: DeleteTopicsRequest,
+) -> DeleteTopicsResponse {
+    let topics = if context.api_version >= STATES_MIN {
+        request.topics
+    } else {
+        let by_name = |name| DeleteTopicState { name: Some(name), ..DeleteTopicState::default() };
+        request.topic_names.into_iter().map(by_name).collect()
+    };
+    let mut counts: BTreeMap<(Option<Str>, u128), usize> = BTreeMap::new();
+    for topic in &topics {
+        *counts.entry(key(topic)).or_default() += 1;
+    }
+    let mut responses = Vec::new();
+    let mut wanted = Vec::new();
+    for topic in topics {
+        let refusal = match (&topic.name, topic.topic_id.is_nil()) {
+            (Some(_), false) => Some("You may not specify both topic name and topic id."),
+            (None, true) => Some("Neither topic name nor id were specified."),
+            (Some(_), true) if counts.get(&key(&topic)) != Some(&1) => Some("Duplicate topic name."),
+            (None, false) if counts.get(&key(&topic)) != Some(&1) => Some("Duplicate topic id."),
+            _ => None,
+        };
+        match refusal {
+            None => wanted.push(topic),
+            Some(message) => {
+                // One answer for all repetitions of a topic.
+                if counts.remove(&key(&topic)).is_some() {
+                    let error = KafkaError::new(ErrorCode::InvalidRequest, Str::from_static(message));
+                    responses.push(failed(&topic, error));
+                }
+            }
+        }
+    }
+    if !wanted.is_empty() {
+        responses.extend(delete(&node, request.timeout_ms, &wanted).await);
+    }
+    DeleteTopicsResponse { responses, ..DeleteTopicsResponse::default() }
+}
+
+fn key(topic: &DeleteTopicState) -> (Option<Str>, u128) {
+    (topic.name.clone(), topic.topic_id.as_u128())
+}
+
+async fn delete(node: &Node, timeout_ms: i32, wanted: &[DeleteTopicState]) -> Vec<DeletableTopicResult> {
+    let timeout = node.admin_timeout(timeout_ms);
+    let topic_ref = |topic: &DeleteTopicState| match &topic.name {
+        Some(name) => TopicRef::Name(name.to_string()),
+        None => TopicRef::Id(TopicId(topic.topic_id)),
+    };
+    let question = ControllerRequest::DeleteTopics(DeleteTopics {
+        topics: wanted.iter().map(topic_ref).collect(),
+        timeout_ms: u32::try_from(timeout.as_millis()).unwrap_or(u32::MAX),
+    });
+    let answer = match node.ask_controller(question, timeout).await {
+        Ok(ControllerReply::TopicsDeleted(results)) if results.len() == wanted.len() => Ok(results),
+        Ok(other) => Err(Node::unexpected_reply(&other)),
+        Err(error) => Err(error),
+    };
+    match answer {
+        Ok(results) => wanted
+            .iter()
+            .zip(results)
+            .map(|(topic, result)| match result {
+                Ok(deleted) => DeletableTopicResult {
+                    name: Some(deleted.name.into()),
+                    topic_id: deleted.topic.0,
+                    ..DeletableTopicResult::default()
+                },
+                Err(rejection) => failed(topic, rejection.into()),
+            })
+            .collect(),
+        Err(error) => wanted.iter().map(|topic| failed(topic, error.clone())).collect(),
+    }
+}
+
+fn failed(topic: &DeleteTopicState, error: KafkaError) -> DeletableTopicResult {
+    DeletableTopicResult {
+        name: topic.name.clone(),
+        topic_id: topic.topic_id,
+        error_code: error.code,
+        error_message: Some(error.message),
+    }
+}

@@ -1,0 +1,169 @@
+//! What every handler of the Kafka door gets: the image, the configs, the way to the controllers, and the partitions.
+
+use crate::clock::Clock;
+use crate::config::{Config, Limits};
+use crate::controller_port::ControllerPort;
+use crate::kafka::error_code::KafkaError;
+use crate::metrics::NodeMetrics;
+use crate::producer_ids::ProducerIds;
+use crate::published_image::PublishedImage;
+use kafka_wire_core::{ErrorCode, Str};
+use proto_types::controller_api::{ControllerReply, ControllerRequest};
+use proto_types::ids::{BrokerEpoch, NodeId};
+use std::sync::Arc;
+use std::time::Duration;
+use storage_node_core::effective_config::{ConfigSource, ConfigView};
+use storage_node_core::image::{ClusterImage, ConfigMap};
+use tokio::sync::{Semaphore, watch};
+
+/// Added to the time that the controller may take, so that its answer "not in time" still arrives.
+const ANSWER_GRACE: Duration = Duration::from_millis(500);
+
+/// The shared state of all handlers.
+pub(crate) struct Node {
+    id: NodeId,
+    cluster_id: Str,
+    published: Arc<PublishedImage>,
+    controller: Arc<dyn ControllerPort>,
+    producer_ids: ProducerIds,
+    file_configs: ConfigMap,
+    auto_create_topics: bool,
+    request_timeout_ms: u64,
+    describe_partitions_max: usize,
+    limits: Limits,
+    admin_requests: Semaphore,
+    clock: Clock,
+    metrics: Arc<NodeMetrics>,
+}
+
+impl Node {
+    /// Puts the parts together. `file_configs` are the node configs that the node's own configuration sets.
+    pub(crate) fn new(
+        config: &Config,
+        file_configs: ConfigMap,
+        published: Arc<PublishedImage>,
+        controller: Arc<dyn ControllerPort>,
+        broker_epoch: watch::Receiver<Option<BrokerEpoch>>,
+        clock: Clock,
+        metrics: Arc<NodeMetrics>,
+    ) -> Self {
+        let id = NodeId(config.node_id);
+        let positive = |name: &str| u64::try_from(config.kafka_number(name)).unwrap_or(0);
+        Self {
+            id,
+            cluster_id: config.cluster_id.as_str().into(),
+            published,
+            producer_ids: ProducerIds::new(id, Arc::clone(&controller), broker_epoch),
+            controller,
+            file_configs,
+            auto_create_topics: config.kafka_flag("auto.create.topics.enable"),
+            request_timeout_ms: positive("request.timeout.ms"),
+            describe_partitions_max: usize::try_from(positive("max.request.partition.size.limit")).unwrap_or(1).max(1),
+            admin_requests: Semaphore::new(config.limits.admin_requests_in_flight_max),
+            limits: config.limits.clone(),
+            clock,
+            metrics,
+        }
+    }
+
+    /// This node.
+    pub(crate) fn id(&self) -> NodeId {
+        self.id
+    }
+
+    /// The cluster, as clients are told.
+    pub(crate) fn cluster_id(&self) -> &Str {
+        &self.cluster_id
+    }
+
+    /// The cluster as this node knows it now.
+    pub(crate) fn image(&self) -> Arc<ClusterImage> {
+        self.published.load()
+    }
+
+    /// To wait for a newer image.
+    pub(crate) fn published(&self) -> &PublishedImage {
+        &self.published
+    }
+
+    /// The configs in force as of `image`.
+    pub(crate) fn configs<'a>(&'a self, image: &'a ClusterImage) -> ConfigView<'a> {
+        ConfigView::new(image, self.id, &self.file_configs)
+    }
+
+    /// The clocks.
+    pub(crate) fn clock(&self) -> Clock {
+        self.clock
+    }
+
+    /// Ids for idempotent producers.
+    pub(crate) fn producer_ids(&self) -> &ProducerIds {
+        &self.producer_ids
+    }
+
+    /// Whether asking for an unknown topic may create it.
+    pub(crate) fn auto_create_topics(&self) -> bool {
+        self.auto_create_topics
+    }
+
+    /// How long a request that says nothing about it may wait inside the cluster.
+    pub(crate) fn request_timeout_ms(&self) -> u64 {
+        self.request_timeout_ms.min(self.limits.admin_request_ms_max)
+    }
+
+    /// Most partitions in one DescribeTopicPartitions answer.
+    pub(crate) fn describe_partitions_max(&self) -> usize {
+        self.describe_partitions_max
+    }
+
+    /// A node that takes admin requests, as clients are told: any live one does, so this one if it lives.
+    pub(crate) fn admin_node(&self, image: &ClusterImage) -> i32 {
+        if image.is_live(self.id) {
+            return self.id.0;
+        }
+        image.live_nodes().next().map_or(-1, |node| node.registration.node.0)
+    }
+
+    /// Partitions and replicas of a new topic for which a client gave none, as far as this node's file decides it. `None`
+    /// leaves it to the controller, which knows the cluster-wide default.
+    pub(crate) fn new_topic_counts(&self) -> (Option<i32>, Option<i16>) {
+        let image = self.image();
+        let view = self.configs(&image);
+        let from_file = |name| {
+            let config = view.node_config(name)?;
+            let from_file = config.source == ConfigSource::NodeFile;
+            config.value.filter(|_| from_file)?.parse::<i32>().ok()
+        };
+        let replicas = from_file("default.replication.factor").and_then(|count| i16::try_from(count).ok());
+        (from_file("num.partitions"), replicas)
+    }
+
+    /// How long the cluster may take for a request, given what the client says.
+    pub(crate) fn admin_timeout(&self, asked_ms: i32) -> Duration {
+        let asked = u64::try_from(asked_ms).unwrap_or(0);
+        Duration::from_millis(asked.clamp(1, self.limits.admin_request_ms_max))
+    }
+
+    /// Asks the controller for a client. `timeout` is what the request grants the controller.
+    pub(crate) async fn ask_controller(
+        &self,
+        request: ControllerRequest,
+        timeout: Duration,
+    ) -> Result<ControllerReply, KafkaError> {
+        let Ok(_permit) = self.admin_requests.try_acquire() else {
+            self.metrics.on_admin_request(false);
+            let message = "Too many admin requests wait for the controller; try again.";
+            return Err(KafkaError::new(ErrorCode::NotController, Str::from_static(message)));
+        };
+        let answer = self.controller.ask(request, timeout + ANSWER_GRACE).await;
+        self.metrics.on_admin_request(answer.is_ok());
+        answer.map_err(KafkaError::from)
+    }
+
+    /// The controller answered another question than the one that was asked.
+    pub(crate) fn unexpected_reply(reply: &ControllerReply) -> KafkaError {
+        tracing::error!(?reply, "the controller's answer does not fit the question");
+        let message = "The controller's answer does not fit the question.";
+        KafkaError::new(ErrorCode::UnknownServerError, Str::from_static(message))
+    }
+}
