@@ -1,0 +1,7 @@
+//! One file per noun or verb of the command line: its arguments and what it does.
+
+pub(crate) mod cluster;
+pub(crate) mod config;
+pub(crate) mod consume;
+pub(crate) mod produce;
+pub(crate) mod topic;
