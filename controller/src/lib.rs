@@ -1,1 +1,5 @@
-//! controller
+//! The metadata quorum as a daemon.
+
+pub mod quorum;
+
+pub(crate) mod change_feed;

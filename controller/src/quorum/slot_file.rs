@@ -1,0 +1,159 @@
+//! A small value in a file, in two copies with checksums, so that a crash while writing leaves one of them whole.
+//!
+//! Two ways to write. *Durable* writes and syncs one copy after the other: whatever single copy is damaged later, by a
+//! crash or by the disk, the other one holds a value that is right to use. *Lazy* writes alternate between the copies
+//! without waiting for the disk: for values that are only lower bounds.
+
+use super::store_error::{AtPath, StoreError, crc32c, sync_directory};
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+/// Distance of the copies: a block, so that no device writes both at once.
+const SLOT: u64 = 4096;
+const MAGIC: u32 = 0x5753_4c54;
+/// magic, length, sequence, checksum.
+const HEADER: usize = 20;
+/// Largest value, bytes.
+pub(crate) const VALUE_MAX: usize = SLOT as usize - HEADER;
+
+/// An open file of this kind.
+#[derive(Debug)]
+pub(crate) struct SlotFile {
+    path: PathBuf,
+    file: File,
+    /// Sequence number of the newest copy; its parity says which one it is.
+    sequence: u64,
+}
+
+impl SlotFile {
+    /// Makes the file with a first value, durably.
+    pub(crate) fn create(path: &Path, value: &[u8]) -> Result<Self, StoreError> {
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .open(path)
+            .at("create", path)?;
+        let mut slots = Self { path: path.to_owned(), file, sequence: 0 };
+        slots.write_durable(value)?;
+        sync_directory(path.parent().expect("a file has a directory"))?;
+        Ok(slots)
+    }
+
+    /// Opens the file and reads its newest whole value. One damaged copy is what a crash may leave and is passed over.
+    pub(crate) fn open(path: &Path) -> Result<(Self, Vec<u8>), StoreError> {
+        let file = OpenOptions::new().read(true).write(true).open(path).at("open", path)?;
+        let newest = [0, 1]
+            .into_iter()
+            .map(|slot| read_slot(&file, slot).at("read", path))
+            .collect::<Result<Vec<_>, _>>()?
+            .into_iter()
+            .flatten()
+            .max_by_key(|(sequence, _)| *sequence);
+        match newest {
+            Some((sequence, value)) => Ok((Self { path: path.to_owned(), file, sequence }, value)),
+            None => Err(StoreError::damaged(path, "neither of its two copies has the right checksum")),
+        }
+    }
+
+    /// Writes both copies and waits for the disk after each.
+    pub(crate) fn write_durable(&mut self, value: &[u8]) -> Result<(), StoreError> {
+        for _ in 0..2 {
+            self.write_lazy(value)?;
+            self.file.sync_data().at("sync", &self.path)?;
+        }
+        Ok(())
+    }
+
+    /// Writes the older copy and leaves it to the system when that reaches the disk.
+    pub(crate) fn write_lazy(&mut self, value: &[u8]) -> Result<(), StoreError> {
+        assert!(value.len() <= VALUE_MAX, "values of slot files are small");
+        self.sequence += 1;
+        let mut bytes = Vec::with_capacity(HEADER + value.len());
+        bytes.extend_from_slice(&MAGIC.to_le_bytes());
+        bytes.extend_from_slice(&(value.len() as u32).to_le_bytes());
+        bytes.extend_from_slice(&self.sequence.to_le_bytes());
+        let checksum = crc32c(&[&bytes, value]);
+        bytes.extend_from_slice(&checksum.to_le_bytes());
+        bytes.extend_from_slice(value);
+        let slot = self.sequence % 2;
+        self.file.write_all_at(&bytes, slot * SLOT).at("write", &self.path)
+    }
+}
+
+/// One copy, or `None` if it is not whole.
+fn read_slot(file: &File, slot: u64) -> std::io::Result<Option<(u64, Vec<u8>)>> {
+    let mut bytes = vec![0_u8; SLOT as usize];
+    let mut filled = 0;
+    while filled < bytes.len() {
+        let read = file.read_at(&mut bytes[filled..], slot * SLOT + filled as u64)?;
+        if read == 0 {
+            break;
+        }
+        filled += read;
+    }
+    bytes.truncate(filled);
+    Ok(parse_slot(&bytes).filter(|(sequence, _)| sequence % 2 == slot))
+}
+
+fn parse_slot(bytes: &[u8]) -> Option<(u64, Vec<u8>)> {
+    let number = |at: usize| bytes.get(at..at + 4)?.try_into().ok().map(u32::from_le_bytes);
+    if number(0)? != MAGIC {
+        return None;
+    }
+    let sequence = u64::from_le_bytes(bytes.get(8..16)?.try_into().ok()?);
+    let value = bytes.get(HEADER..HEADER.checked_add(number(4)? as usize)?)?;
+    (crc32c(&[&bytes[..16], value]) == number(16)?).then(|| (sequence, value.to_vec()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fresh() -> (tempfile::TempDir, PathBuf) {
+        let dir = tempfile::tempdir().expect("temp dir");
+        let path = dir.path().join("value");
+        (dir, path)
+    }
+
+    #[test]
+    fn the_newest_value_is_read() {
+        let (_dir, path) = fresh();
+        let mut file = SlotFile::create(&path, b"one").expect("created");
+        file.write_lazy(b"two").expect("written");
+        file.write_lazy(b"three").expect("written");
+        drop(file);
+        let (mut file, value) = SlotFile::open(&path).expect("opened");
+        assert_eq!(value, b"three");
+        file.write_durable(b"four").expect("written");
+        assert_eq!(SlotFile::open(&path).expect("opened").1, b"four");
+    }
+
+    #[test]
+    fn any_single_bit_flip_leaves_a_durable_value_readable() {
+        let (_dir, path) = fresh();
+        SlotFile::create(&path, b"value").expect("created");
+        let whole = std::fs::read(&path).expect("read");
+        for at in 0..whole.len() {
+            let mut bytes = whole.clone();
+            bytes[at] ^= 0x10;
+            std::fs::write(&path, &bytes).expect("write");
+            assert_eq!(SlotFile::open(&path).expect("one copy is whole").1, b"value", "byte {at}");
+        }
+    }
+
+    #[test]
+    fn damage_to_both_copies_is_noticed() {
+        let (_dir, path) = fresh();
+        SlotFile::create(&path, b"value").expect("created");
+        let mut bytes = std::fs::read(&path).expect("read");
+        bytes[HEADER] ^= 1;
+        bytes[SLOT as usize + HEADER] ^= 1;
+        std::fs::write(&path, &bytes).expect("write");
+        assert!(matches!(SlotFile::open(&path), Err(StoreError::Damaged { .. })));
+        std::fs::write(&path, b"").expect("write");
+        assert!(matches!(SlotFile::open(&path), Err(StoreError::Damaged { .. })));
+    }
+}
