@@ -25,7 +25,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -33,6 +33,8 @@ const SHUT_DOWN: VarInt = VarInt::from_u32(1);
 const TOO_MANY_CONNECTIONS: VarInt = VarInt::from_u32(2);
 /// Stop code for a request that is not read to its end.
 const NOT_READ: VarInt = VarInt::from_u32(3);
+/// Shortest time between two log lines about refused connections.
+const REFUSAL_LOG_INTERVAL: Duration = Duration::from_secs(1);
 /// First congestion window of the jumbo profile: it must hold several datagrams or the handshake hangs.
 const JUMBO_INITIAL_WINDOW: u64 = 4 << 20;
 /// Round trip that is assumed before one was measured; decides how fast a lost first packet is repeated.
@@ -126,7 +128,8 @@ impl Endpoint {
             stop: stop.clone(),
             tasks: TaskTracker::new(),
             handshakes: Arc::new(Semaphore::new(config.limits.handshakes_total)),
-            connections: Mutex::new(BTreeMap::new()),
+            connections: Mutex::default(),
+            refusals: Mutex::default(),
         });
         tokio::spawn(Arc::clone(&server).accept(endpoint.clone()));
         let context = LinkContext { endpoint, limits: config.limits, timing: config.timing, metrics, stop };
@@ -269,6 +272,15 @@ struct Server {
     handshakes: Arc<Semaphore>,
     /// Accepted connections by identity.
     connections: Mutex<BTreeMap<Identity, usize>>,
+    refusals: Mutex<Refusals>,
+}
+
+/// What was logged of refused connections.
+#[derive(Default)]
+struct Refusals {
+    last_logged: Option<Instant>,
+    /// Refusals since then.
+    unlogged: u64,
 }
 
 impl Server {
@@ -301,8 +313,7 @@ impl Server {
         let connection = match self.handshake(incoming).await {
             Ok(connection) => connection,
             Err(reason) => {
-                self.service.metrics.connection_refused();
-                tracing::info!(%address, reason, "connection refused");
+                self.on_refused(address, &reason);
                 return;
             }
         };
@@ -313,8 +324,7 @@ impl Server {
         };
         let caller = Caller { identity, address };
         let Some(_counted) = Counted::new(Arc::clone(&self), &caller.identity) else {
-            self.service.metrics.connection_refused();
-            tracing::warn!(peer = %caller.identity, %address, "too many connections");
+            self.on_refused(address, &format!("too many connections of {}", caller.identity));
             connection.close(TOO_MANY_CONNECTIONS, b"too many connections");
             return;
         };
@@ -326,6 +336,20 @@ impl Server {
         }
         let reason = connection.close_reason().map(|reason| reason.to_string());
         tracing::debug!(peer = %caller.identity, %address, reason, "connection ended");
+    }
+
+    /// Strangers cause these, so they must not be able to fill the log: one line per interval, the rest is counted.
+    fn on_refused(&self, address: SocketAddr, reason: &str) {
+        self.service.metrics.connection_refused();
+        let mut refusals = self.refusals.lock();
+        match refusals.last_logged {
+            Some(at) if at.elapsed() < REFUSAL_LOG_INTERVAL => refusals.unlogged += 1,
+            Some(_) | None => {
+                let unlogged = std::mem::take(&mut refusals.unlogged);
+                refusals.last_logged = Some(Instant::now());
+                tracing::warn!(%address, reason, unlogged, "connection refused");
+            }
+        }
     }
 
     async fn handshake(&self, incoming: quinn::Incoming) -> Result<quinn::Connection, String> {

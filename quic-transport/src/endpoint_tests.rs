@@ -358,6 +358,24 @@ async fn lanes_are_connections_of_their_own_and_handles_share() {
     assert!(same.is_connected());
 }
 
+#[tokio::test]
+async fn the_wildcard_of_ip_version_6_answers_both_families() {
+    let cluster = TestCluster::new("families");
+    let mut config = cluster.config(Role::Controller, 1, Limits::default());
+    config.bind = "[::]:0".parse().expect("an address");
+    config.path = PathProfile::LAN;
+    let server = serve(config);
+    let port = server.local_addr().port();
+    for (local, remote) in [("127.0.0.1:0", "127.0.0.1"), ("[::1]:0", "[::1]"), ("[::]:0", "127.0.0.1")] {
+        let mut config = cluster.config(Role::Admin, 1, Limits::default());
+        config.bind = local.parse().expect("an address");
+        let endpoint = client(config);
+        let address = format!("{remote}:{port}").parse().expect("an address");
+        let peer = endpoint.peer(PeerTarget::new(address, server.identity().clone()));
+        assert_eq!(peer.call(CALL, "x".into(), LONG).await, Ok("x".into()), "{local} to {remote}");
+    }
+}
+
 #[test]
 fn settings_that_cannot_work_are_named() {
     use crate::config::ConfigError;

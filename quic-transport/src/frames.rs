@@ -8,11 +8,13 @@ use crate::error::FrameError;
 use crate::frame_buffer::{FrameBuffer, Oversized};
 use crate::memory::{PipeReceiver, PipeSender};
 use crate::metrics::GaugeGuard;
+use crate::peer::Link;
 use bytes::{BufMut, Bytes, BytesMut};
 use prometheus_client::metrics::counter::Counter;
 use quinn::VarInt;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use std::sync::Arc;
 
 /// Reset code of a sender that was dropped before its end.
 const ABANDONED: VarInt = VarInt::from_u32(1);
@@ -35,11 +37,19 @@ pub struct FrameSender {
     finished: bool,
     sent: Counter,
     _open: GaugeGuard,
+    /// The asking side's connection lives as long as its streams.
+    _link: Option<Arc<dyn Link>>,
 }
 
 impl FrameSender {
     pub(crate) fn new(sink: Sink, limit: usize, sent: Counter, open: GaugeGuard) -> Self {
-        Self { sink, limit, writing: false, finished: false, sent, _open: open }
+        Self { sink, limit, writing: false, finished: false, sent, _open: open, _link: None }
+    }
+
+    pub(crate) fn keeping(self, link: Arc<dyn Link>) -> Self {
+        let mut keeping = self;
+        keeping._link = Some(link);
+        keeping
     }
 
     /// Sends one frame; returns when it is in the connection's buffer, not when it has arrived.
@@ -159,11 +169,16 @@ pub(crate) enum Source {
 pub struct FrameReceiver {
     source: Source,
     received: Counter,
+    _link: Option<Arc<dyn Link>>,
 }
 
 impl FrameReceiver {
     pub(crate) fn new(source: Source, received: Counter) -> Self {
-        Self { source, received }
+        Self { source, received, _link: None }
+    }
+
+    pub(crate) fn keeping(self, link: Arc<dyn Link>) -> Self {
+        Self { _link: Some(link), ..self }
     }
 
     /// The next frame, or `None` after the sender's proper end. Cancel-safe.

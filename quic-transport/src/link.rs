@@ -233,7 +233,9 @@ impl QuicLink {
         let metrics = &self.context.metrics;
         let open = metrics.stream(Side::Client, kind);
         let sender = FrameSender::new(Sink::Quic(send), limits.frame_bytes_max, metrics.sent(), open);
-        Ok((sender, FrameReceiver::new(Source::Quic(reader), metrics.received())))
+        let receiver = FrameReceiver::new(Source::Quic(reader), metrics.received());
+        let link: Arc<dyn Link> = self.me.upgrade().expect("a method of the link is running");
+        Ok((sender.keeping(Arc::clone(&link)), receiver.keeping(link)))
     }
 }
 

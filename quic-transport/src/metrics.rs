@@ -1,6 +1,6 @@
 //! What an endpoint counts. Register once per endpoint in a registry that carries the daemon's prefix.
 
-use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue};
+use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -10,39 +10,42 @@ use proto_types::message_kind::MessageKind;
 use std::time::Duration;
 
 /// Which end of a call or connection we are.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, EncodeLabelValue)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Side {
     Client,
     Server,
 }
 
+impl Side {
+    const fn as_str(self) -> &'static str {
+        match self {
+            Side::Client => "client",
+            Side::Server => "server",
+        }
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(crate) struct KindLabels {
-    side: Side,
+    side: &'static str,
     kind: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ErrorLabels {
-    side: Side,
+    side: &'static str,
     kind: String,
     error: &'static str,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct SideLabels {
-    side: Side,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, EncodeLabelValue)]
-enum Direction {
-    Sent,
-    Received,
+    side: &'static str,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct DirectionLabels {
-    direction: Direction,
+    direction: &'static str,
 }
 
 /// Counters of one endpoint. Cheap to clone; all clones count together.
@@ -125,20 +128,20 @@ impl TransportMetrics {
     }
 
     pub(crate) fn failed(&self, side: Side, kind: u16, error: &'static str) {
-        let labels = ErrorLabels { side, kind: kind_name(kind), error };
+        let labels = ErrorLabels { side: side.as_str(), kind: kind_name(kind), error };
         self.errors.get_or_create(&labels).inc();
     }
 
     pub(crate) fn sent(&self) -> Counter {
-        self.bytes.get_or_create(&DirectionLabels { direction: Direction::Sent }).clone()
+        self.bytes.get_or_create(&DirectionLabels { direction: "sent" }).clone()
     }
 
     pub(crate) fn received(&self) -> Counter {
-        self.bytes.get_or_create(&DirectionLabels { direction: Direction::Received }).clone()
+        self.bytes.get_or_create(&DirectionLabels { direction: "received" }).clone()
     }
 
     pub(crate) fn connection(&self, side: Side) -> GaugeGuard {
-        GaugeGuard::new(self.connections.get_or_create(&SideLabels { side }).clone())
+        GaugeGuard::new(self.connections.get_or_create(&SideLabels { side: side.as_str() }).clone())
     }
 
     pub(crate) fn stream(&self, side: Side, kind: u16) -> GaugeGuard {
@@ -183,7 +186,7 @@ impl Drop for GaugeGuard {
 }
 
 fn labels(side: Side, kind: u16) -> KindLabels {
-    KindLabels { side, kind: kind_name(kind) }
+    KindLabels { side: side.as_str(), kind: kind_name(kind) }
 }
 
 /// Known kinds by name; all that a peer might invent share one label.
@@ -237,12 +240,12 @@ mod tests {
         let mut text = String::new();
         prometheus_client::encoding::text::encode(&mut text, &registry).expect("encodes");
         for line in [
-            r#"weir_test_transport_calls_total{side="Client",kind="Controller"} 1"#,
-            r#"weir_test_transport_errors_total{side="Client",kind="Controller",error="timeout"} 1"#,
-            r#"weir_test_transport_errors_total{side="Server",kind="unknown",error="unknown_kind"} 1"#,
-            r#"weir_test_transport_call_seconds_count{side="Client",kind="Controller"} 1"#,
-            r#"weir_test_transport_bytes_total{direction="Sent"} 10"#,
-            r#"weir_test_transport_connections{side="Server"} 1"#,
+            r#"weir_test_transport_calls_total{side="client",kind="Controller"} 1"#,
+            r#"weir_test_transport_errors_total{side="client",kind="Controller",error="timeout"} 1"#,
+            r#"weir_test_transport_errors_total{side="server",kind="unknown",error="unknown_kind"} 1"#,
+            r#"weir_test_transport_call_seconds_count{side="client",kind="Controller"} 1"#,
+            r#"weir_test_transport_bytes_total{direction="sent"} 10"#,
+            r#"weir_test_transport_connections{side="server"} 1"#,
             "weir_test_transport_connects_total 1",
             "weir_test_transport_connect_failures_total 1",
             "weir_test_transport_reconnects_total 1",
@@ -252,6 +255,6 @@ mod tests {
         drop(guard);
         text.clear();
         prometheus_client::encoding::text::encode(&mut text, &registry).expect("encodes");
-        assert!(text.contains(r#"weir_test_transport_connections{side="Server"} 0"#));
+        assert!(text.contains(r#"weir_test_transport_connections{side="server"} 0"#));
     }
 }

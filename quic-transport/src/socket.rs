@@ -23,8 +23,8 @@ impl DatagramSocket {
     pub(crate) fn udp(address: SocketAddr, path: PathProfile, limits: &Limits) -> io::Result<Self> {
         let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))?;
         if address.is_ipv6() {
-            // Only the address that was configured, not IPv4 beside it.
-            socket.set_only_v6(true)?;
+            // The wildcard address means both families, as everywhere else.
+            socket.set_only_v6(!address.ip().is_unspecified())?;
         }
         // The system may grant less; it says so nowhere but in what it reports.
         socket.set_recv_buffer_size(limits.socket_buffer_bytes)?;

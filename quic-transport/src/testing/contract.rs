@@ -306,6 +306,22 @@ pub async fn streams_carry_frames_in_order(world: &impl World) {
     assert_eq!(too_large, Err(FrameError::TooLarge { length, limit: 16 << 10 }));
 }
 
+/// A stream needs no handle to its peer to live on.
+pub async fn a_stream_outlives_its_handle(world: &impl World) {
+    let Pair { server: _server, client, peer, .. } = pair(world, Limits::default()).await;
+    let target = peer.target().clone();
+    drop(peer);
+    let opened = client.peer(target).open_stream(STREAM, Bytes::new(), LONG).await;
+    let (mut sender, mut receiver) = opened.expect("opened");
+    assert_eq!(soon("the hello", receiver.recv()).await, Ok(Some(Bytes::new())));
+    for _ in 0..3 {
+        sender.send(Bytes::from_static(b"x")).await.expect("sent");
+        assert_eq!(soon("an echo", receiver.recv()).await, Ok(Some(Bytes::from_static(b"x"))));
+    }
+    sender.finish().await.expect("finished");
+    assert_eq!(soon("the end", receiver.recv()).await, Ok(None));
+}
+
 /// A half that is dropped is an error at the other side, not an end.
 pub async fn a_dropped_stream_is_an_error(world: &impl World) {
     let pair = pair(world, Limits::default()).await;
@@ -410,7 +426,7 @@ macro_rules! transport_contract {
     ($world:expr) => {
         $crate::transport_contract!($world; calls_are_answered, versions_are_checked, the_table_is_enforced,
             failures_come_back_typed, sizes_are_bounded, deadlines_hold_at_both_ends, too_many_calls_are_refused,
-            streams_carry_frames_in_order, a_dropped_stream_is_an_error, a_slow_reader_slows_the_sender,
+            streams_carry_frames_in_order, a_stream_outlives_its_handle, a_dropped_stream_is_an_error, a_slow_reader_slows_the_sender,
             strangers_and_the_dead_are_unreachable, a_disconnect_ends_what_is_in_progress, a_shutdown_drains);
     };
     ($world:expr; $($check:ident),+) => {
