@@ -45,10 +45,11 @@ pub struct Limits {
     pub call_bytes_max: usize,
     /// Largest frame of a long-lived stream, bytes: several replication batches.
     pub frame_bytes_max: usize,
-    /// Calls in progress per connection: the stream limit that the peer sees, together with the next.
-    pub calls_per_connection: u32,
-    /// Long-lived streams per connection.
-    pub streams_per_connection: u32,
+    /// Calls in progress per identity, over all its connections, so that one peer cannot take everybody's share. Together with
+    /// the next it is also the number of QUIC streams that each connection may have open.
+    pub calls_per_peer: u32,
+    /// Long-lived streams per identity, over all its connections.
+    pub streams_per_peer: u32,
     /// Calls in progress in all; above it they are answered [`Busy`](crate::Refusal::Busy).
     pub calls_total: u32,
     /// Long-lived streams in all; above it they are answered [`Busy`](crate::Refusal::Busy).
@@ -78,8 +79,8 @@ impl Default for Limits {
         Self {
             call_bytes_max: 4 << 20,
             frame_bytes_max: 8 << 20,
-            calls_per_connection: 256,
-            streams_per_connection: 64,
+            calls_per_peer: 256,
+            streams_per_peer: 64,
             calls_total: 1024,
             streams_total: 1024,
             call_memory_bytes: 64 << 20,
@@ -211,8 +212,8 @@ impl Limits {
         let counts = [
             ("call_bytes_max", self.call_bytes_max),
             ("frame_bytes_max", self.frame_bytes_max),
-            ("calls_per_connection", self.calls_per_connection as usize),
-            ("streams_per_connection", self.streams_per_connection as usize),
+            ("calls_per_peer", self.calls_per_peer as usize),
+            ("streams_per_peer", self.streams_per_peer as usize),
             ("calls_total", self.calls_total as usize),
             ("streams_total", self.streams_total as usize),
             ("connections_total", self.connections_total),

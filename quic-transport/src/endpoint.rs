@@ -225,7 +225,7 @@ fn endpoint_config(config: &EndpointConfig, random_seed: Option<[u8; 32]>) -> qu
 
 fn server_transport(config: &EndpointConfig) -> quinn::TransportConfig {
     let mut transport = common_transport(config.path, &config.limits, &config.timing);
-    let streams = config.limits.calls_per_connection.saturating_add(config.limits.streams_per_connection);
+    let streams = config.limits.calls_per_peer.saturating_add(config.limits.streams_per_peer);
     transport.max_concurrent_bidi_streams(VarInt::from_u32(streams));
     transport
 }

@@ -157,7 +157,7 @@ async fn only_bidirectional_streams_are_open_to_peers() {
     assert!(tokio::time::timeout(short, bad.open_uni()).await.is_err(), "no credit for one-way streams");
     assert_eq!(bad.max_datagram_size(), None);
     let limits = LIMITS();
-    let most = limits.calls_per_connection + limits.streams_per_connection;
+    let most = limits.calls_per_peer + limits.streams_per_peer;
     let mut open = Vec::new();
     while let Ok(stream) = tokio::time::timeout(short, bad.open_bi()).await {
         open.push(stream.expect("connection lives"));

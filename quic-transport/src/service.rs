@@ -3,10 +3,13 @@
 use crate::config::{Limits, Timing};
 use crate::envelope::{self, ReplyHeader, RequestHeader};
 use crate::error::Refusal;
+use crate::identity::Identity;
 use crate::metrics::{Side, TransportMetrics, refusal_label};
 use crate::peer::call_frame_max;
 use crate::router::{Call, CallHandler, Caller, Handler, Router, StreamHandler};
 use bytes::Bytes;
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -22,6 +25,8 @@ pub(crate) struct Service {
     call_max: Duration,
     calls: Arc<Semaphore>,
     streams: Arc<Semaphore>,
+    calls_by_peer: Arc<PeerCounts>,
+    streams_by_peer: Arc<PeerCounts>,
     memory: Arc<Semaphore>,
     draining: AtomicBool,
     pub(crate) metrics: TransportMetrics,
@@ -53,13 +58,20 @@ pub(crate) enum Admitted {
 pub(crate) struct AdmittedCall {
     call: Call,
     handler: CallHandler,
-    permit: OwnedSemaphorePermit,
+    permit: InProgress,
 }
 
 pub(crate) struct AdmittedStream {
     pub(crate) call: Call,
     pub(crate) handler: StreamHandler,
-    pub(crate) permit: OwnedSemaphorePermit,
+    pub(crate) permit: InProgress,
+}
+
+/// A request in progress: a share of the total and of its peer's.
+#[derive(Debug)]
+pub(crate) struct InProgress {
+    _total: OwnedSemaphorePermit,
+    _peer: PeerShare,
 }
 
 impl Service {
@@ -71,6 +83,8 @@ impl Service {
             call_max: timing.call_max,
             calls: Arc::new(Semaphore::new(limits.calls_total as usize)),
             streams: Arc::new(Semaphore::new(limits.streams_total as usize)),
+            calls_by_peer: Arc::new(PeerCounts::new(limits.calls_per_peer)),
+            streams_by_peer: Arc::new(PeerCounts::new(limits.streams_per_peer)),
             memory: Arc::new(Semaphore::new(memory_units)),
             draining: AtomicBool::new(false),
             metrics,
@@ -115,14 +129,16 @@ impl Service {
             body,
         };
         match handler {
-            Handler::Call(handler) if !header.stream => match Arc::clone(&self.calls).try_acquire_owned() {
-                Ok(permit) => Ok(Admitted::Call(AdmittedCall { call, handler, permit })),
-                Err(_) => refuse(Refusal::Busy),
-            },
+            Handler::Call(handler) if !header.stream => {
+                match in_progress(&self.calls, &self.calls_by_peer, &caller.identity) {
+                    Some(permit) => Ok(Admitted::Call(AdmittedCall { call, handler, permit })),
+                    None => refuse(Refusal::Busy),
+                }
+            }
             Handler::Stream(handler) if header.stream => {
-                match Arc::clone(&self.streams).try_acquire_owned() {
-                    Ok(permit) => Ok(Admitted::Stream(AdmittedStream { call, handler, permit })),
-                    Err(_) => refuse(Refusal::Busy),
+                match in_progress(&self.streams, &self.streams_by_peer, &caller.identity) {
+                    Some(permit) => Ok(Admitted::Stream(AdmittedStream { call, handler, permit })),
+                    None => refuse(Refusal::Busy),
                 }
             }
             Handler::Call(_) | Handler::Stream(_) => refuse(Refusal::WrongShape),
@@ -131,7 +147,7 @@ impl Service {
 
     /// Runs a call's handler until its deadline. The call is in progress until the permit is dropped: hold it until the
     /// reply has arrived, else a shutdown takes the reply away.
-    pub(crate) async fn run(&self, admitted: AdmittedCall) -> (Reply, OwnedSemaphorePermit) {
+    pub(crate) async fn run(&self, admitted: AdmittedCall) -> (Reply, InProgress) {
         let AdmittedCall { call, handler, permit } = admitted;
         let (kind, request_id, deadline) = (call.kind.number(), call.request_id, call.deadline);
         let begun = Instant::now();
@@ -166,6 +182,55 @@ impl Service {
         let all = self.calls.acquire_many(self.limits.calls_total);
         if tokio::time::timeout(grace, all).await.is_err() {
             tracing::info!(?grace, "calls still in progress after the grace period are given up");
+        }
+    }
+}
+
+fn in_progress(total: &Arc<Semaphore>, peers: &Arc<PeerCounts>, identity: &Identity) -> Option<InProgress> {
+    let peer = PeerCounts::take(peers, identity)?;
+    let total = Arc::clone(total).try_acquire_owned().ok()?;
+    Some(InProgress { _total: total, _peer: peer })
+}
+
+/// How much each peer has in progress. Holds only peers that have something, so it is bounded by the total.
+#[derive(Debug)]
+struct PeerCounts {
+    limit: u32,
+    counts: Mutex<BTreeMap<Identity, u32>>,
+}
+
+impl PeerCounts {
+    fn new(limit: u32) -> Self {
+        Self { limit, counts: Mutex::default() }
+    }
+
+    fn take(this: &Arc<Self>, identity: &Identity) -> Option<PeerShare> {
+        let mut counts = this.counts.lock();
+        let count = counts.get(identity).copied().unwrap_or(0);
+        if count >= this.limit {
+            return None;
+        }
+        counts.insert(identity.clone(), count + 1);
+        drop(counts);
+        Some(PeerShare { counts: Arc::clone(this), identity: identity.clone() })
+    }
+}
+
+/// One of the requests that a peer has in progress.
+#[derive(Debug)]
+struct PeerShare {
+    counts: Arc<PeerCounts>,
+    identity: Identity,
+}
+
+impl Drop for PeerShare {
+    fn drop(&mut self) {
+        let mut counts = self.counts.counts.lock();
+        match counts.get_mut(&self.identity) {
+            Some(count) if *count > 1 => *count -= 1,
+            Some(_) | None => {
+                counts.remove(&self.identity);
+            }
         }
     }
 }

@@ -278,6 +278,30 @@ pub async fn too_many_calls_are_refused(world: &impl World) {
     assert_eq!(pair.peer.call(ECHO, Bytes::new(), LONG).await, Ok(Bytes::new()));
 }
 
+/// A peer that takes all that it may leaves room for the others, over however many connections it comes.
+pub async fn one_peer_cannot_take_everything(world: &impl World) {
+    let limits = Limits { calls_per_peer: 2, ..Limits::default() };
+    let pair = pair(world, limits).await;
+    let lane = PeerTarget { lane: 1, ..pair.peer.target().clone() };
+    let mut waiting = tokio::task::JoinSet::new();
+    for peer in [pair.peer.clone(), pair.client.peer(lane)] {
+        waiting.spawn(async move { peer.call(ECHO, Bytes::from_static(b"w"), LONG).await });
+    }
+    while pair.signals.runs.load(Ordering::Relaxed) < 2 {
+        soon("the handlers run", pair.signals.entered.notified()).await;
+    }
+    let busy = pair.peer.call(ECHO, Bytes::new(), LONG).await;
+    assert_eq!(busy, Err(refused(Refusal::Busy)));
+    let other = world.endpoint(Role::StorageNode, 8, Router::empty(), limits).await;
+    let other = other.peer(pair.peer.target().clone());
+    assert_eq!(other.call(ECHO, Bytes::new(), LONG).await, Ok(Bytes::new()));
+    pair.signals.release.notify_waiters();
+    for answer in waiting.join_all().await {
+        assert_eq!(answer, Ok(Bytes::from_static(b"w")));
+    }
+    assert_eq!(pair.peer.call(ECHO, Bytes::new(), LONG).await, Ok(Bytes::new()));
+}
+
 /// Frames arrive whole and in order in both directions; the end is seen as the end.
 pub async fn streams_carry_frames_in_order(world: &impl World) {
     let pair = pair(world, small_limits()).await;
@@ -425,7 +449,7 @@ pub async fn a_shutdown_drains(world: &impl World) {
 macro_rules! transport_contract {
     ($world:expr) => {
         $crate::transport_contract!($world; calls_are_answered, versions_are_checked, the_table_is_enforced,
-            failures_come_back_typed, sizes_are_bounded, deadlines_hold_at_both_ends, too_many_calls_are_refused,
+            failures_come_back_typed, sizes_are_bounded, deadlines_hold_at_both_ends, too_many_calls_are_refused, one_peer_cannot_take_everything,
             streams_carry_frames_in_order, a_stream_outlives_its_handle, a_dropped_stream_is_an_error, a_slow_reader_slows_the_sender,
             strangers_and_the_dead_are_unreachable, a_disconnect_ends_what_is_in_progress, a_shutdown_drains);
     };
