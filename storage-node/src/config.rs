@@ -4,6 +4,8 @@
 //! `[kafka]` under Kafka's name (`num.partitions = 3`); everything else is Weir's own. [`Config::validate`] returns all
 //! faults at once, each with the name of its field.
 
+use crate::disk::QueueLimits;
+use crate::partition::PartitionLimits;
 use figment::Figment;
 use figment::providers::{Env, Format, Serialized, Toml};
 use kafka_wire::HostPort;
@@ -145,6 +147,20 @@ pub struct Limits {
     pub metadata_stall_ms_max: u64,
     /// Files that the partitions of one data directory may have open at once.
     pub descriptors_per_directory_max: usize,
+    /// A disk that keeps a write or flush waiting for so long makes the node give up its leaderships.
+    pub disk_stall_ms_max: u64,
+    /// Writes that may wait for one data directory.
+    pub write_queue_events_max: usize,
+    /// Bytes of writes that may wait for one data directory.
+    pub write_queue_bytes_max: usize,
+    /// Threads that wait for reads from disk and unpack large batches.
+    pub read_threads: usize,
+    /// Reads that may wait for those threads.
+    pub read_queue_max: usize,
+    /// Partitions that one fetch session remembers; a larger fetch works without a session.
+    pub fetch_session_partitions_max: usize,
+    /// A fetch session may make room for another once it was idle for so long.
+    pub fetch_session_eviction_ms: i64,
     /// Changes of the metadata that may be applied while the partitions of earlier ones are still being opened.
     pub metadata_deltas_pending_max: usize,
 }
@@ -201,6 +217,16 @@ impl Default for Limits {
             metadata_stall_ms_max: 2_000,
             // Two files for each of 10,000 partitions.
             descriptors_per_directory_max: 20_000,
+            // A hiccup of a cloud disk lasts seconds and must not move every leader away.
+            disk_stall_ms_max: 10_000,
+            write_queue_events_max: 10_000,
+            // More than one request of the largest size, many of the usual ones.
+            write_queue_bytes_max: 128 << 20,
+            read_threads: 4,
+            read_queue_max: 1_000,
+            fetch_session_partitions_max: 100_000,
+            // As in Kafka (min.incremental.fetch.session.eviction.ms).
+            fetch_session_eviction_ms: 120_000,
             metadata_deltas_pending_max: 1_024,
         }
     }
@@ -252,7 +278,8 @@ impl Config {
     pub fn validate(&self) -> Vec<String> {
         let mut faults = Vec::new();
         if self.cluster_id.is_empty() {
-            faults.push("cluster_id is missing: give the id that the cluster's certificates carry".to_owned());
+            faults
+                .push("cluster_id is missing: give the id that the cluster's certificates carry".to_owned());
         }
         if self.node_id < 0 {
             faults.push(format!("node_id = {} must be 0 or more", self.node_id));
@@ -366,10 +393,26 @@ impl Config {
             frame_bytes_max: frame,
             request_memory_bytes_max: self.kafka_size("queued.max.request.bytes", memory_default),
             connections_max: self.kafka_size("max.connections", defaults.connections_max),
-            connections_per_ip_max: self.kafka_size("max.connections.per.ip", defaults.connections_per_ip_max),
+            connections_per_ip_max: self
+                .kafka_size("max.connections.per.ip", defaults.connections_per_ip_max),
             idle_max: Duration::from_millis(self.kafka_size("connections.max.idle.ms", 600_000) as u64),
             drain_max: Duration::from_millis(self.limits.stop_drain_ms_max),
             ..defaults
+        }
+    }
+
+    /// The bounds of the partition runtime.
+    pub(crate) fn partition_limits(&self) -> PartitionLimits {
+        let limits = PartitionLimits::default();
+        PartitionLimits {
+            queue: QueueLimits {
+                bytes_max: self.limits.write_queue_bytes_max,
+                events_max: self.limits.write_queue_events_max,
+            },
+            read_threads: self.limits.read_threads,
+            read_queue_max: self.limits.read_queue_max,
+            disk_stall_ms: i64::try_from(self.limits.disk_stall_ms_max).unwrap_or(i64::MAX),
+            ..limits
         }
     }
 
@@ -400,6 +443,11 @@ impl Limits {
             ("controller_call_ms_max", self.controller_call_ms_max),
             ("metadata_stall_ms_max", self.metadata_stall_ms_max),
             ("descriptors_per_directory_max", self.descriptors_per_directory_max as u64),
+            ("disk_stall_ms_max", self.disk_stall_ms_max),
+            ("write_queue_events_max", self.write_queue_events_max as u64),
+            ("write_queue_bytes_max", self.write_queue_bytes_max as u64),
+            ("read_threads", self.read_threads as u64),
+            ("read_queue_max", self.read_queue_max as u64),
             ("metadata_deltas_pending_max", self.metadata_deltas_pending_max as u64),
         ];
         for (name, value) in positive {
@@ -408,7 +456,8 @@ impl Limits {
             }
         }
         if self.controller_retry_ms_max < self.controller_retry_ms_min {
-            faults.push("limits.controller_retry_ms_max must not be below controller_retry_ms_min".to_owned());
+            faults
+                .push("limits.controller_retry_ms_max must not be below controller_retry_ms_min".to_owned());
         }
     }
 }
@@ -529,7 +578,9 @@ mod tests {
 
     #[test]
     fn kafka_names_keep_their_dots_and_are_checked() {
-        let text = format!("{MINIMAL}\n[kafka]\nnum.partitions = 4\nauto.create.topics.enable = true\n\"log.retention.ms\" = 5000\n");
+        let text = format!(
+            "{MINIMAL}\n[kafka]\nnum.partitions = 4\nauto.create.topics.enable = true\n\"log.retention.ms\" = 5000\n"
+        );
         let config = load(&text, &[]).unwrap();
         assert_eq!(config.kafka_number("num.partitions"), 4);
         assert!(config.kafka_flag("auto.create.topics.enable"));

@@ -64,9 +64,9 @@ impl ControlThread {
             });
         };
         std::thread::Builder::new().name(THREAD_NAME.to_owned()).spawn(body).map_err(thread_error)?;
-        let endpoint = bound.await.map_err(|_| {
-            thread_error(std::io::Error::other("it ended before the endpoint was bound"))
-        })??;
+        let endpoint = bound
+            .await
+            .map_err(|_| thread_error(std::io::Error::other("it ended before the endpoint was bound")))??;
         Ok(Self { endpoint, session: Mutex::new(Some(session_sender)), stop: stop_sender, stopped })
     }
 

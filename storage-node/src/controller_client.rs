@@ -11,7 +11,9 @@ use parking_lot::Mutex;
 use proto_types::controller_api::{ControllerReply, ControllerRequest};
 use proto_types::error::ControllerError;
 use proto_types::ids::ControllerId;
-use quic_transport::{BoxFuture, CallError, Identity, IdentityError, MessageKind, Peer, PeerTarget, Role, Transport};
+use quic_transport::{
+    BoxFuture, CallError, Identity, IdentityError, MessageKind, Peer, PeerTarget, Role, Transport,
+};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -51,7 +53,11 @@ struct Controller {
 enum Attempt {
     Answered(ControllerReply),
     /// Certainly not done; whom to ask next, and why.
-    Next { controller: usize, pause: bool, reason: String },
+    Next {
+        controller: usize,
+        pause: bool,
+        reason: String,
+    },
     Failed(ControllerFailure),
 }
 
@@ -222,7 +228,8 @@ async fn resolve(address: &str) -> Result<SocketAddr, String> {
     if let Ok(address) = address.parse() {
         return Ok(address);
     }
-    let mut found =
-        tokio::net::lookup_host(address).await.map_err(|error| format!("cannot resolve {address}: {error}"))?;
+    let mut found = tokio::net::lookup_host(address)
+        .await
+        .map_err(|error| format!("cannot resolve {address}: {error}"))?;
     found.next().ok_or_else(|| format!("cannot resolve {address}: no address"))
 }

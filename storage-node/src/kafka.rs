@@ -5,4 +5,6 @@ pub(crate) mod api_table;
 pub(crate) mod authorize;
 pub(crate) mod config_resource;
 pub(crate) mod error_code;
+pub(crate) mod fetch_sessions;
+pub(crate) mod find_partition;
 pub(crate) mod handlers;

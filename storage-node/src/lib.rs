@@ -10,15 +10,19 @@ pub mod config;
 mod control_thread;
 mod controller_client;
 mod controller_port;
+mod disk;
 mod error;
 mod kafka;
 mod metadata_feed;
 mod metrics;
 mod node;
+mod partition;
 mod producer_ids;
 mod published_image;
 mod session;
 mod start;
+#[cfg(test)]
+mod test_node;
 
 pub use config::{Config, ConfigError};
 pub use error::{NodeFailure, StartError};

@@ -144,7 +144,11 @@ fn take(
             let next = building.take().expect("it was there a moment ago");
             // Going back would undo what clients have seen: a controller that is behind is not for us.
             if next.index() < image.index() {
-                return Err(format!("its snapshot stands at {}, this node at {}", next.index(), image.index()));
+                return Err(format!(
+                    "its snapshot stands at {}, this node at {}",
+                    next.index(),
+                    image.index()
+                ));
             }
             let delta = ImageDelta::between(image, &next);
             *image = next;
@@ -209,10 +213,8 @@ mod tests {
 
     #[test]
     fn a_second_snapshot_replaces_the_first() {
-        let frames = vec![
-            snapshot(5, true, true, vec![created(1)]),
-            snapshot(7, true, true, vec![created(2)]),
-        ];
+        let frames =
+            vec![snapshot(5, true, true, vec![created(1)]), snapshot(7, true, true, vec![created(2)])];
         assert_eq!(check(frames), Ok((vec!["t2".into()], 7)));
     }
 

@@ -4,7 +4,9 @@ use crate::clock::Clock;
 use crate::config::{Config, Limits};
 use crate::controller_port::ControllerPort;
 use crate::kafka::error_code::KafkaError;
+use crate::kafka::fetch_sessions::{FetchSessionLimits, FetchSessions};
 use crate::metrics::NodeMetrics;
+use crate::partition::Partitions;
 use crate::producer_ids::ProducerIds;
 use crate::published_image::PublishedImage;
 use kafka_wire_core::{ErrorCode, Str};
@@ -27,6 +29,9 @@ pub(crate) struct Node {
     controller: Arc<dyn ControllerPort>,
     producer_ids: ProducerIds,
     file_configs: ConfigMap,
+    partitions: Arc<Partitions>,
+    fetch_sessions: FetchSessions,
+    fetch_bytes_max: usize,
     auto_create_topics: bool,
     request_timeout_ms: u64,
     describe_partitions_max: usize,
@@ -41,6 +46,7 @@ impl Node {
     pub(crate) fn new(
         config: &Config,
         file_configs: ConfigMap,
+        partitions: Arc<Partitions>,
         published: Arc<PublishedImage>,
         controller: Arc<dyn ControllerPort>,
         broker_epoch: watch::Receiver<Option<BrokerEpoch>>,
@@ -49,6 +55,7 @@ impl Node {
     ) -> Self {
         let id = NodeId(config.node_id);
         let positive = |name: &str| u64::try_from(config.kafka_number(name)).unwrap_or(0);
+        let size = |name: &str| usize::try_from(config.kafka_number(name)).unwrap_or(0);
         Self {
             id,
             cluster_id: config.cluster_id.as_str().into(),
@@ -56,9 +63,18 @@ impl Node {
             producer_ids: ProducerIds::new(id, Arc::clone(&controller), broker_epoch),
             controller,
             file_configs,
+            partitions,
+            fetch_sessions: FetchSessions::new(FetchSessionLimits {
+                sessions_max: size("max.incremental.fetch.session.cache.slots"),
+                partitions_max: config.limits.fetch_session_partitions_max,
+                eviction_ms: config.limits.fetch_session_eviction_ms,
+            }),
+            fetch_bytes_max: size("fetch.max.bytes"),
             auto_create_topics: config.kafka_flag("auto.create.topics.enable"),
             request_timeout_ms: positive("request.timeout.ms"),
-            describe_partitions_max: usize::try_from(positive("max.request.partition.size.limit")).unwrap_or(1).max(1),
+            describe_partitions_max: usize::try_from(positive("max.request.partition.size.limit"))
+                .unwrap_or(1)
+                .max(1),
             admin_requests: Semaphore::new(config.limits.admin_requests_in_flight_max),
             limits: config.limits.clone(),
             clock,
@@ -91,6 +107,11 @@ impl Node {
         ConfigView::new(image, self.id, &self.file_configs)
     }
 
+    /// The partition copies on this node.
+    pub(crate) fn partitions(&self) -> &Arc<Partitions> {
+        &self.partitions
+    }
+
     /// The clocks.
     pub(crate) fn clock(&self) -> Clock {
         self.clock
@@ -109,6 +130,16 @@ impl Node {
     /// How long a request that says nothing about it may wait inside the cluster.
     pub(crate) fn request_timeout_ms(&self) -> u64 {
         self.request_timeout_ms.min(self.limits.admin_request_ms_max)
+    }
+
+    /// What consumers are reading.
+    pub(crate) fn fetch_sessions(&self) -> &FetchSessions {
+        &self.fetch_sessions
+    }
+
+    /// Most bytes of one Fetch answer, whatever the client asks for.
+    pub(crate) fn fetch_bytes_max(&self) -> usize {
+        self.fetch_bytes_max
     }
 
     /// Most partitions in one DescribeTopicPartitions answer.

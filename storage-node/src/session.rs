@@ -7,7 +7,9 @@
 use crate::controller_client::ControllerClient;
 use crate::controller_port::{ControllerFailure, ControllerPort};
 use crate::metrics::NodeMetrics;
-use proto_types::controller_api::{ControllerReply, ControllerRequest, Heartbeat, HeartbeatReply, RegisterNode};
+use proto_types::controller_api::{
+    ControllerReply, ControllerRequest, Heartbeat, HeartbeatReply, RegisterNode,
+};
 use proto_types::error::Reason;
 use proto_types::ids::{BrokerEpoch, MetadataIndex, NodeId};
 use std::sync::Arc;

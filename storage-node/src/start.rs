@@ -14,6 +14,7 @@ use crate::kafka::api_table::api_table;
 use crate::metadata_feed::{MetadataFeed, Published};
 use crate::metrics::NodeMetrics;
 use crate::node::Node;
+use crate::partition::{PartitionMetrics, Partitions, PartitionsConfig};
 use crate::published_image::PublishedImage;
 use crate::session::{Session, SessionState};
 use kafka_wire::{BoundListener, HostPort, ListenerConfig, Server, WireMetrics, bind_listeners};
@@ -125,13 +126,15 @@ pub async fn start(config: Config) -> Result<NodeHandle, StartError> {
     ProcessCollector::register(&mut registry);
     let metrics = Arc::new(NodeMetrics::register(&mut registry));
     let wire_metrics = WireMetrics::new(&mut registry);
+    let partition_metrics = PartitionMetrics::register(&mut registry);
     let transport_metrics = TransportMetrics::register(&mut registry);
 
     let directories = open_directories(&config).await?;
     let keys = NodeKeys::load_or_create(&directories[0].path().join(NODE_KEYS_FILE))?;
     let listeners = bind_kafka(&config)?;
-    let control = ControlThread::start(config.control.bind, credentials, keys.endpoint("control"), transport_metrics)
-        .await?;
+    let control =
+        ControlThread::start(config.control.bind, credentials, keys.endpoint("control"), transport_metrics)
+            .await?;
 
     let published = Arc::new(PublishedImage::default());
     let (phase, phase_seen) = watch::channel(Phase::Starting);
@@ -139,18 +142,29 @@ pub async fn start(config: Config) -> Result<NodeHandle, StartError> {
     let http = serve_http(&config, registry, phase_seen.clone(), session_state.subscribe()).await?;
 
     let seed = Uuid::new_v4().as_u64_pair().0;
-    let client = ControllerClient::new(control.transport(), &config.controllers, timing(&config), clock, seed)?;
+    let client =
+        ControllerClient::new(control.transport(), &config.controllers, timing(&config), clock, seed)?;
     let client = Arc::new(client);
     let registration = registration(&config, &directories, &listeners, control.local_addr());
     let incarnation = registration.incarnation;
     let kafka: Vec<KafkaAddress> = listeners.iter().map(kafka_address).collect();
     let stopping = watch::Sender::new(false);
-    let healthy = watch::Sender::new(true);
     let broker_epoch = watch::Sender::new(None);
 
+    let file_configs = file_configs(&config, &kafka);
+    let partitions_config = PartitionsConfig {
+        node: NodeId(config.node_id),
+        file_configs: file_configs.clone(),
+        limits: config.partition_limits(),
+        clock,
+        metrics: partition_metrics,
+    };
+    let partitions = Partitions::start(partitions_config, directories)
+        .map_err(|error| StartError::Thread { name: "partitions", error })?;
     let node = Arc::new(Node::new(
         &config,
-        file_configs(&config, &kafka),
+        file_configs,
+        Arc::clone(&partitions),
         Arc::clone(&published),
         Arc::clone(&client) as Arc<dyn ControllerPort>,
         broker_epoch.subscribe(),
@@ -174,7 +188,7 @@ pub async fn start(config: Config) -> Result<NodeHandle, StartError> {
         call_max: Duration::from_millis(config.limits.controller_call_ms_max),
         applied: published.watch_applied(),
         stopping: stopping.subscribe(),
-        healthy: healthy.subscribe(),
+        healthy: partitions.watch_healthy(),
         broker_epoch: broker_epoch.clone(),
         state: session_state.clone(),
         metrics: Arc::clone(&metrics),
@@ -194,7 +208,6 @@ pub async fn start(config: Config) -> Result<NodeHandle, StartError> {
         session: session_state.subscribe(),
         stopping,
         stop: stop_seen,
-        directories,
     };
     let feed = tokio::spawn(feed.run());
     let opening = tokio::spawn(open_partitions(Arc::clone(&supervisor.node), to_open, incarnation, metrics));
@@ -302,9 +315,8 @@ fn registration(
 
 /// The node configs that this node's own configuration sets, as DescribeConfigs shows them.
 fn file_configs(config: &Config, kafka: &[KafkaAddress]) -> ConfigMap {
-    let joined = |text: &dyn Fn(&KafkaAddress) -> String| {
-        kafka.iter().map(text).collect::<Vec<_>>().join(",")
-    };
+    let joined =
+        |text: &dyn Fn(&KafkaAddress) -> String| kafka.iter().map(text).collect::<Vec<_>>().join(",");
     let directories: Vec<String> = config.data_dirs.iter().map(|dir| dir.display().to_string()).collect();
     let mut configs = config.kafka.clone();
     let own = [
@@ -312,14 +324,8 @@ fn file_configs(config: &Config, kafka: &[KafkaAddress]) -> ConfigMap {
         ("broker.id", config.node_id.to_string()),
         ("log.dirs", directories.join(",")),
         ("listeners", joined(&|address| format!("{}://{}", address.listener, address.bound))),
-        (
-            "advertised.listeners",
-            joined(&|address| format!("{}://{}", address.listener, address.advertised)),
-        ),
-        (
-            "listener.security.protocol.map",
-            joined(&|address| format!("{}:PLAINTEXT", address.listener)),
-        ),
+        ("advertised.listeners", joined(&|address| format!("{}://{}", address.listener, address.advertised))),
+        ("listener.security.protocol.map", joined(&|address| format!("{}:PLAINTEXT", address.listener))),
     ];
     configs.extend(own.map(|(name, value)| (name.to_owned(), value)));
     configs.extend(config.rack.clone().map(|rack| ("broker.rack".to_owned(), rack)));
@@ -375,6 +381,7 @@ async fn open_partitions(
             before = Some(next.delta);
             continue;
         }
+        node.partitions().apply(&next.image, &next.delta).await;
         node.published().set_applied(next.image.index());
         metrics.set_applied_index(next.image.index());
     }
@@ -392,7 +399,6 @@ struct Supervisor {
     session: watch::Receiver<SessionState>,
     stopping: watch::Sender<bool>,
     stop: watch::Receiver<bool>,
-    directories: Vec<DataDir>,
 }
 
 impl Supervisor {
@@ -424,6 +430,7 @@ impl Supervisor {
         if let Some(server) = server {
             server.shutdown().await;
         }
+        self.node.partitions().close().await;
         self.phase.send_if_modified(|phase| match phase {
             Phase::Failed(_) => false,
             Phase::Starting | Phase::Ready => {
@@ -439,7 +446,8 @@ impl Supervisor {
     }
 
     fn serve(&self, listeners: Vec<BoundListener>) -> Result<Server, NodeFailure> {
-        let table = api_table().expect("the table is checked by a test");
+        let table =
+            api_table(&self.config.cluster_id, self.node.id()).expect("the table is checked by a test");
         let server = Server::start(
             listeners,
             Arc::new(table),

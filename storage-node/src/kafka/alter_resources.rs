@@ -85,11 +85,7 @@ fn checked(
     Ok(AlterResource { resource: config_resource::parse(kind, name)?, replace_all, ops: ops? })
 }
 
-async fn ask(
-    node: &Node,
-    resources: Vec<AlterResource>,
-    validate_only: bool,
-) -> Vec<Result<(), KafkaError>> {
+async fn ask(node: &Node, resources: Vec<AlterResource>, validate_only: bool) -> Vec<Result<(), KafkaError>> {
     let count = resources.len();
     // These requests carry no time-out of their own.
     let timeout = Duration::from_millis(node.request_timeout_ms());
@@ -104,5 +100,63 @@ async fn ask(
         }
         Ok(other) => vec![Err(Node::unexpected_reply(&other)); count],
         Err(error) => vec![Err(error); count],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::test_node::{TestNode, live_node};
+    use proto_types::controller_api::{ConfigOpKind, ResourceRef};
+    use proto_types::error::{Reason, Rejection};
+
+    fn changes(kind: i8, name: &str, value: &str) -> ResourceChanges {
+        let op = ConfigOp { name: "retention.ms".into(), kind: ConfigOpKind::Set, value: Some(value.into()) };
+        ResourceChanges { kind, name: name.into(), replace_all: false, ops: Ok(vec![op]) }
+    }
+
+    #[tokio::test]
+    async fn outcomes_come_in_order_whoever_decided_them() {
+        let test = TestNode::with(&[], &live_node(1), |request| {
+            let ControllerRequest::AlterConfigs(alter) = request else { panic!("{request:?}") };
+            let results = alter.resources.iter().map(|resource| match resource.ops[0].value.as_deref() {
+                Some("-5") => Err(Rejection { reason: Reason::InvalidConfig, message: "at least -1".into() }),
+                _ => Ok(()),
+            });
+            Ok(ControllerReply::ConfigsAltered(results.collect()))
+        });
+        let asked = vec![
+            changes(4, "x", "1"),
+            changes(2, "a", "1"),
+            changes(2, "b", "-5"),
+            changes(2, "c", "1"),
+            changes(2, "c", "2"),
+            changes(4, "", "1"),
+        ];
+        let outcomes = alter(&test.node, asked, true).await;
+        let codes: Vec<(&str, ErrorCode)> =
+            outcomes.iter().map(|outcome| (&*outcome.name, outcome.error_code)).collect();
+        let expected = [
+            ("x", ErrorCode::InvalidRequest),
+            ("a", ErrorCode::None),
+            ("b", ErrorCode::InvalidConfig),
+            ("c", ErrorCode::InvalidRequest),
+            ("c", ErrorCode::InvalidRequest),
+            ("", ErrorCode::None),
+        ];
+        assert_eq!(codes, expected);
+        let questions = test.controller.asked.lock();
+        let [ControllerRequest::AlterConfigs(alter)] = &questions[..] else { panic!("{questions:?}") };
+        assert!(alter.validate_only);
+        assert_eq!(alter.resources[0].resource, ResourceRef::Topic("a".into()));
+        assert_eq!(alter.resources.len(), 3);
+    }
+
+    #[tokio::test]
+    async fn nothing_is_asked_when_nothing_is_left() {
+        let test = TestNode::new(&live_node(1));
+        assert!(alter(&test.node, vec![], false).await.is_empty());
+        let outcomes = alter(&test.node, vec![changes(4, "x", "1")], false).await;
+        assert_eq!(outcomes.len(), 1);
     }
 }

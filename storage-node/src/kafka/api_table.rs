@@ -4,31 +4,40 @@
 //! are queued in order and answered while the next request of the connection is read.
 
 use super::handlers::{
-    alter_configs, create_partitions, create_topics, delete_topics, describe_cluster, describe_configs,
-    describe_topic_partitions, find_coordinator, incremental_alter_configs, init_producer_id,
-    list_config_resources, metadata, sasl_authenticate, sasl_handshake,
+    alter_configs, create_partitions, create_topics, delete_records, delete_topics, describe_cluster,
+    describe_configs, describe_log_dirs, describe_topic_partitions, fetch, find_coordinator,
+    incremental_alter_configs, init_producer_id, list_config_resources, list_offsets, metadata,
+    offset_for_leader_epoch, produce, sasl_authenticate, sasl_handshake,
 };
 use crate::node::Node;
-use kafka_wire::{ApiTable, TableError, route};
+use kafka_wire::{ApiTable, TableError, route, staged};
+use proto_types::ids::NodeId;
 
-/// The table of a storage node.
-pub(crate) fn api_table() -> Result<ApiTable<Node>, TableError> {
-    ApiTable::new(vec![
+/// The table of a storage node, which tells clients that look for another node or cluster so (KIP-1242).
+pub(crate) fn api_table(cluster_id: &str, node: NodeId) -> Result<ApiTable<Node>, TableError> {
+    let table = ApiTable::new(vec![
+        staged(3..=13, produce::handle),
+        route(4..=18, fetch::handle),
+        route(1..=11, list_offsets::handle),
         route(0..=13, metadata::handle),
         route(0..=6, find_coordinator::handle),
         route(0..=1, sasl_handshake::handle),
         route(2..=7, create_topics::handle),
         route(1..=6, delete_topics::handle),
+        route(0..=2, delete_records::handle),
         route(0..=5, init_producer_id::handle),
+        route(2..=4, offset_for_leader_epoch::handle),
         route(1..=4, describe_configs::handle),
         route(0..=2, alter_configs::handle),
+        route(1..=5, describe_log_dirs::handle),
         route(0..=2, sasl_authenticate::handle),
         route(0..=3, create_partitions::handle),
         route(0..=1, incremental_alter_configs::handle),
         route(0..=2, describe_cluster::handle),
         route(0..=1, list_config_resources::handle),
         route(0..=0, describe_topic_partitions::handle),
-    ])
+    ])?;
+    Ok(table.with_identity(cluster_id, node.0))
 }
 
 #[cfg(test)]
@@ -38,7 +47,7 @@ mod tests {
 
     #[test]
     fn every_row_has_its_file_and_every_file_its_row() {
-        let table = api_table().unwrap();
+        let table = api_table("c", NodeId(1)).unwrap();
         let rows: BTreeSet<String> = table.routes().iter().map(|route| snake_case(route.name())).collect();
         let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/src/kafka/handlers");
         let files: BTreeSet<String> = std::fs::read_dir(folder)

@@ -1,8 +1,11 @@
 //! The only place where an error of ours gets Kafka's number. Exhaustive: a new error does not compile without one.
 
 use crate::controller_port::ControllerFailure;
+use crate::kafka::find_partition::FindError;
+use crate::partition::validation::InvalidBatch;
 use kafka_wire_core::{ErrorCode, Str};
 use proto_types::error::{Reason, Rejection};
+use storage_node_core::{DeleteRecordsError, LeadershipError, ProduceError};
 
 /// An error as a Kafka client gets it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,7 +35,9 @@ impl From<ControllerFailure> for KafkaError {
             // Nothing was done: clients look for the controller again and repeat the request.
             ControllerFailure::Unavailable(_) => Self::new(ErrorCode::NotController, failure.to_string()),
             // Repeating by itself could do it twice: that is for the caller to decide.
-            ControllerFailure::OutcomeUnknown(_) => Self::new(ErrorCode::RequestTimedOut, failure.to_string()),
+            ControllerFailure::OutcomeUnknown(_) => {
+                Self::new(ErrorCode::RequestTimedOut, failure.to_string())
+            }
         }
     }
 }
@@ -57,5 +62,74 @@ pub(crate) fn reason(reason: Reason) -> ErrorCode {
         Reason::UnknownNode => ErrorCode::BrokerIdNotRegistered,
         Reason::InconsistentClusterId => ErrorCode::InconsistentClusterId,
         Reason::UnknownResource => ErrorCode::ResourceNotFound,
+    }
+}
+
+impl From<FindError> for KafkaError {
+    fn from(error: FindError) -> Self {
+        let code = match error {
+            FindError::UnknownTopic | FindError::UnknownPartition => ErrorCode::UnknownTopicOrPartition,
+            FindError::UnknownTopicId => ErrorCode::UnknownTopicId,
+            FindError::NotHere => ErrorCode::NotLeaderOrFollower,
+            FindError::Failed => ErrorCode::KafkaStorageError,
+        };
+        Self::new(code, error.to_string())
+    }
+}
+
+impl From<LeadershipError> for KafkaError {
+    fn from(error: LeadershipError) -> Self {
+        let code = match error {
+            LeadershipError::NotLeader => ErrorCode::NotLeaderOrFollower,
+            LeadershipError::LogFailed => ErrorCode::KafkaStorageError,
+            LeadershipError::FencedLeaderEpoch { .. } => ErrorCode::FencedLeaderEpoch,
+            LeadershipError::UnknownLeaderEpoch { .. } => ErrorCode::UnknownLeaderEpoch,
+        };
+        Self::new(code, error.to_string())
+    }
+}
+
+impl From<ProduceError> for KafkaError {
+    fn from(error: ProduceError) -> Self {
+        let code = match error {
+            ProduceError::NotLeader => ErrorCode::NotLeaderOrFollower,
+            ProduceError::NotEnoughReplicas { .. } => ErrorCode::NotEnoughReplicas,
+            ProduceError::NotEnoughReplicasAfterAppend { .. } => ErrorCode::NotEnoughReplicasAfterAppend,
+            // Both are worth a retry, and this is the code that all clients retry without asking for metadata.
+            ProduceError::TimedOut | ProduceError::Busy => ErrorCode::RequestTimedOut,
+            ProduceError::OutOfOrderSequence { .. } => ErrorCode::OutOfOrderSequenceNumber,
+            // Clients take it for success without an offset, which it is.
+            ProduceError::DuplicateTooOld => ErrorCode::DuplicateSequenceNumber,
+            ProduceError::InvalidProducerEpoch { .. } => ErrorCode::InvalidProducerEpoch,
+            ProduceError::WriteRefused | ProduceError::LogFailed => ErrorCode::KafkaStorageError,
+        };
+        Self::new(code, error.to_string())
+    }
+}
+
+impl From<&InvalidBatch> for KafkaError {
+    fn from(error: &InvalidBatch) -> Self {
+        let code = match error {
+            InvalidBatch::Corrupt(_) => ErrorCode::CorruptMessage,
+            InvalidBatch::Malformed(_) | InvalidBatch::Records(_) => ErrorCode::InvalidRecord,
+            InvalidBatch::Compression { .. } => ErrorCode::UnsupportedCompressionType,
+            InvalidBatch::TooLarge { .. } => ErrorCode::MessageTooLarge,
+            InvalidBatch::LargerThanSegment { .. } => ErrorCode::RecordListTooLarge,
+            // Final, and the text says why.
+            InvalidBatch::Transactional => ErrorCode::InvalidTxnState,
+            InvalidBatch::Timestamps(_) => ErrorCode::InvalidTimestamp,
+        };
+        Self::new(code, error.to_string())
+    }
+}
+
+impl From<DeleteRecordsError> for KafkaError {
+    fn from(error: DeleteRecordsError) -> Self {
+        let code = match error {
+            DeleteRecordsError::NotLeader => ErrorCode::NotLeaderOrFollower,
+            DeleteRecordsError::OffsetOutOfRange { .. } => ErrorCode::OffsetOutOfRange,
+            DeleteRecordsError::LogFailed => ErrorCode::KafkaStorageError,
+        };
+        Self::new(code, error.to_string())
     }
 }

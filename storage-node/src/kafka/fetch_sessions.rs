@@ -9,11 +9,13 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
+use kafka_wire_core::ErrorCode;
 use kafka_wire_core::messages::fetch::PartitionData;
-use kafka_wire_core::{ErrorCode, Str};
 use parking_lot::Mutex;
 use proto_types::ids::Millis;
 use uuid::Uuid;
+
+use super::find_partition::TopicKey;
 
 const INITIAL_EPOCH: i32 = 0;
 const FINAL_EPOCH: i32 = -1;
@@ -28,13 +30,6 @@ pub(crate) struct FetchSessionLimits {
     pub(crate) partitions_max: usize,
     /// A session may be pushed out once it was idle, or there, for so long.
     pub(crate) eviction_ms: i64,
-}
-
-/// A topic as the client names it.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(crate) enum TopicKey {
-    Name(Str),
-    Id(Uuid),
 }
 
 /// A partition as the client names it.
@@ -214,7 +209,8 @@ impl FetchSessions {
             session.note(key, data);
         }
         let mut sessions = self.sessions.lock();
-        if sessions.len() >= self.limits.sessions_max && !self.push_one_out(&mut sessions, now, wanted.len()) {
+        if sessions.len() >= self.limits.sessions_max && !self.push_one_out(&mut sessions, now, wanted.len())
+        {
             return NO_SESSION;
         }
         let id = unused_id(&sessions);

@@ -80,3 +80,52 @@ fn result(name: &Str, outcome: Result<(), KafkaError>) -> CreatePartitionsTopicR
     };
     CreatePartitionsTopicResult { name: name.clone(), error_code, error_message }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::test_node::{TestNode, assert_encodes, live_node};
+    use kafka_wire_core::messages::create_partitions::CreatePartitionsAssignment;
+    use proto_types::error::{Reason, Rejection};
+
+    #[tokio::test]
+    async fn every_topic_is_in_the_answer_with_the_controllers_words() {
+        let test = TestNode::with(&[], &live_node(1), |request| {
+            let ControllerRequest::CreatePartitions(create) = request else { panic!("{request:?}") };
+            let results = create.topics.iter().map(|topic| {
+                let message = format!("The topic {} currently has 3 partition(s)", topic.name);
+                let fewer = Rejection { reason: Reason::InvalidPartitions, message };
+                if topic.count > 3 { Ok(()) } else { Err(fewer) }
+            });
+            Ok(ControllerReply::PartitionsCreated(results.collect()))
+        });
+        let more = |name: &str, count| CreatePartitionsTopic { name: name.into(), count, assignments: None };
+        let assigned = CreatePartitionsTopic {
+            assignments: Some(vec![CreatePartitionsAssignment { broker_ids: vec![2, 1] }]),
+            ..more("c", 4)
+        };
+        let request = CreatePartitionsRequest {
+            topics: vec![more("a", 5), more("b", 2), more("d", 9), more("d", 8), assigned],
+            timeout_ms: 100,
+            validate_only: true,
+        };
+        let response = handle(Arc::clone(&test.node), test.context(3), request).await;
+        for version in 0..=3 {
+            assert_encodes::<CreatePartitionsRequest>(&response, version);
+        }
+        let mut codes: Vec<(&str, ErrorCode)> =
+            response.results.iter().map(|result| (&*result.name, result.error_code)).collect();
+        codes.sort();
+        let expected = [
+            ("a", ErrorCode::None),
+            ("b", ErrorCode::InvalidPartitions),
+            ("c", ErrorCode::None),
+            ("d", ErrorCode::InvalidRequest),
+        ];
+        assert_eq!(codes, expected);
+        let asked = test.controller.asked.lock();
+        let [ControllerRequest::CreatePartitions(create)] = &asked[..] else { panic!("{asked:?}") };
+        assert!(create.validate_only);
+        assert_eq!(create.topics[2].assignments, [vec![NodeId(2), NodeId(1)]]);
+    }
+}

@@ -101,3 +101,76 @@ fn failed(topic: &DeleteTopicState, error: KafkaError) -> DeletableTopicResult {
         error_message: Some(error.message),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::test_node::{TestNode, assert_encodes, live_node, topic_id};
+    use proto_types::controller_api::DeletedTopic;
+    use proto_types::error::{Reason, Rejection};
+    use uuid::Uuid;
+
+    /// A node whose controller deletes `a` (id 1) and knows nothing else.
+    fn test_node() -> TestNode {
+        TestNode::with(&[], &live_node(1), |request| {
+            let ControllerRequest::DeleteTopics(delete) = request else { panic!("{request:?}") };
+            let results = delete.topics.iter().map(|topic| match topic {
+                TopicRef::Name(name) if name == "a" => Ok(()),
+                TopicRef::Id(id) if *id == topic_id(1) => Ok(()),
+                TopicRef::Name(_) => Err(Reason::UnknownTopic),
+                TopicRef::Id(_) => Err(Reason::UnknownTopicId),
+            });
+            let results = results.map(|result| match result {
+                Ok(()) => Ok(DeletedTopic { topic: topic_id(1), name: "a".into() }),
+                Err(reason) => Err(Rejection { reason, message: "no".into() }),
+            });
+            Ok(ControllerReply::TopicsDeleted(results.collect()))
+        })
+    }
+
+    async fn ask(version: i16, request: DeleteTopicsRequest) -> Vec<DeletableTopicResult> {
+        let test = test_node();
+        let response = handle(Arc::clone(&test.node), test.context(version), request).await;
+        assert_encodes::<DeleteTopicsRequest>(&response, version);
+        response.responses
+    }
+
+    #[tokio::test]
+    async fn old_versions_delete_by_name() {
+        for version in 1..=5 {
+            let topic_names = vec!["a".into(), "nope".into(), "b".into(), "b".into()];
+            let request = DeleteTopicsRequest { topic_names, timeout_ms: 100, ..Default::default() };
+            let mut codes: Vec<(String, ErrorCode)> = ask(version, request)
+                .await
+                .iter()
+                .map(|result| (result.name.as_deref().unwrap().to_owned(), result.error_code))
+                .collect();
+            codes.sort();
+            let expected = [
+                ("a", ErrorCode::None),
+                ("b", ErrorCode::InvalidRequest),
+                ("nope", ErrorCode::UnknownTopicOrPartition),
+            ];
+            assert_eq!(codes, expected.map(|(name, code)| (name.to_owned(), code)));
+        }
+    }
+
+    #[tokio::test]
+    async fn a_topic_is_named_by_name_or_id_but_not_by_both() {
+        let check = async |name: Option<&str>, id: u128, expected: ErrorCode| {
+            let topic = DeleteTopicState { name: name.map(Str::from), topic_id: Uuid::from_u128(id) };
+            let request = DeleteTopicsRequest { topics: vec![topic], timeout_ms: 100, ..Default::default() };
+            let results = ask(6, request).await;
+            assert_eq!(results.len(), 1);
+            assert_eq!(results[0].error_code, expected, "{results:?}");
+            results.into_iter().next().unwrap()
+        };
+        check(Some("a"), 0, ErrorCode::None).await;
+        let by_id = check(None, 1, ErrorCode::None).await;
+        assert_eq!(by_id.name.as_deref(), Some("a"));
+        let unknown = check(None, 9, ErrorCode::UnknownTopicId).await;
+        assert_eq!((unknown.name, unknown.topic_id), (None, Uuid::from_u128(9)));
+        check(Some("a"), 1, ErrorCode::InvalidRequest).await;
+        check(None, 0, ErrorCode::InvalidRequest).await;
+    }
+}

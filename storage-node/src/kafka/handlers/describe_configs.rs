@@ -84,7 +84,9 @@ fn effective(
 
 fn unknown_topic(name: &str) -> KafkaError {
     match topic_name::check(name) {
-        Ok(()) => KafkaError::new(ErrorCode::UnknownTopicOrPartition, format!("The topic '{name}' does not exist.")),
+        Ok(()) => {
+            KafkaError::new(ErrorCode::UnknownTopicOrPartition, format!("The topic '{name}' does not exist."))
+        }
         Err(message) => KafkaError::new(ErrorCode::InvalidTopicException, message),
     }
 }
@@ -122,5 +124,109 @@ fn entry(shown: Shown, config: EffectiveConfig) -> DescribeConfigsResourceResult
             .collect(),
         config_type: def.kind.wire_number(),
         documentation: shown.documentation.then_some(Str::from_static(def.doc)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::test_node::{TestNode, assert_encodes, live_node, topic, topic_id};
+    use proto_types::config_schema::{NODE_CONFIGS, TOPIC_CONFIGS};
+    use proto_types::ids::NodeId;
+    use proto_types::metadata::MetadataChange;
+
+    fn set(resource: ConfigResource, name: &str, value: &str) -> MetadataChange {
+        MetadataChange::ConfigSet { resource, name: name.into(), value: Some(value.into()) }
+    }
+
+    fn test_node() -> TestNode {
+        let configs = vec![
+            set(ConfigResource::Topic(topic_id(1)), "retention.ms", "77"),
+            set(ConfigResource::NodeDefault, "log.segment.bytes", "2000000"),
+            set(ConfigResource::Node(NodeId(1)), "message.max.bytes", "9"),
+        ];
+        let changes = [live_node(1), topic(1, "t", 1, &[1]), configs].concat();
+        TestNode::with(&[("num.partitions", "6")], &changes, |request| panic!("asked {request:?}"))
+    }
+
+    async fn describe(kind: i8, name: &str, keys: Option<&[&str]>) -> DescribeConfigsResult {
+        let test = test_node();
+        let keys = keys.map(|keys| keys.iter().map(|&key| key.into()).collect());
+        let resource = DescribeConfigsResource {
+            resource_type: kind,
+            resource_name: name.into(),
+            configuration_keys: keys,
+        };
+        let request = DescribeConfigsRequest {
+            resources: vec![resource],
+            include_synonyms: true,
+            include_documentation: true,
+        };
+        let response = handle(Arc::clone(&test.node), test.context(4), request).await;
+        for version in 1..=4 {
+            assert_encodes::<DescribeConfigsRequest>(&response, version);
+        }
+        response.results.into_iter().next().unwrap()
+    }
+
+    fn of<'a>(result: &'a DescribeConfigsResult, name: &str) -> &'a DescribeConfigsResourceResult {
+        result.configs.iter().find(|config| config.name == name).unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_topic_lists_every_config_with_its_source() {
+        let result = describe(2, "t", None).await;
+        assert_eq!(result.configs.len(), TOPIC_CONFIGS.len());
+        let check = |name: &str, value: &str, source: i8, synonyms: usize| {
+            let config = of(&result, name);
+            let found = (config.value.as_deref().unwrap(), config.config_source, config.synonyms.len());
+            assert_eq!(found, (value, source, synonyms), "{name}");
+            assert!(!config.read_only && !config.is_sensitive && config.config_type > 0);
+            assert!(config.documentation.as_deref().is_some_and(|text| !text.is_empty()));
+        };
+        check("retention.ms", "77", 1, 1);
+        check("segment.bytes", "2000000", 3, 2);
+        check("max.message.bytes", "9", 2, 2);
+        check("cleanup.policy", "delete", 5, 1);
+        check("segment.ms", "604800000", 5, 0);
+    }
+
+    #[tokio::test]
+    async fn keys_narrow_the_list_and_no_key_means_all() {
+        assert_eq!(describe(2, "t", Some(&["retention.ms", "bogus"])).await.configs.len(), 1);
+        assert_eq!(describe(2, "t", Some(&[])).await.configs.len(), TOPIC_CONFIGS.len());
+    }
+
+    #[tokio::test]
+    async fn a_node_lists_its_own_configs_and_no_other_nodes() {
+        let result = describe(4, "1", None).await;
+        assert_eq!(result.configs.len(), NODE_CONFIGS.len());
+        assert_eq!(of(&result, "num.partitions").value.as_deref(), Some("6"));
+        assert_eq!(of(&result, "num.partitions").config_source, 4);
+        assert!(of(&result, "node.id").read_only);
+        let other = describe(4, "2", None).await;
+        assert_eq!(other.error_code, ErrorCode::InvalidRequest);
+        assert!(other.error_message.unwrap().contains("expected 1"));
+        // Without an id: what is set for all nodes, and nothing else.
+        let all = describe(4, "", None).await;
+        let names: Vec<&str> = all.configs.iter().map(|config| &*config.name).collect();
+        assert_eq!(names, ["log.segment.bytes"]);
+        assert_eq!(all.configs[0].config_source, 3);
+    }
+
+    #[tokio::test]
+    async fn what_does_not_exist_says_so() {
+        for (kind, name, code) in [
+            (2, "nope", ErrorCode::UnknownTopicOrPartition),
+            (2, "no pe", ErrorCode::InvalidTopicException),
+            (2, "", ErrorCode::InvalidTopicException),
+            (4, "x", ErrorCode::InvalidRequest),
+            (8, "1", ErrorCode::InvalidRequest),
+            (99, "t", ErrorCode::InvalidRequest),
+        ] {
+            let result = describe(kind, name, None).await;
+            assert_eq!(result.error_code, code, "{kind} {name}");
+            assert!(result.configs.is_empty() && result.error_message.is_some());
+        }
     }
 }

@@ -4,11 +4,11 @@ use super::metadata;
 use crate::kafka::authorize::{self, TOPIC_OPERATIONS};
 use crate::node::Node;
 use kafka_wire::{Reply, RequestContext};
+use kafka_wire_core::ErrorCode;
 use kafka_wire_core::messages::describe_topic_partitions::{
     Cursor, DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse,
     DescribeTopicPartitionsResponsePartition, DescribeTopicPartitionsResponseTopic,
 };
-use kafka_wire_core::ErrorCode;
 use proto_types::ids::{NodeId, PartitionIndex};
 use proto_types::metadata::PartitionState;
 use std::collections::BTreeSet;
@@ -59,7 +59,8 @@ pub(crate) async fn handle(
         }
     }
     let (topics, next_cursor) = (page.topics, page.next);
-    DescribeTopicPartitionsResponse { topics, next_cursor, ..DescribeTopicPartitionsResponse::default() }.into()
+    DescribeTopicPartitionsResponse { topics, next_cursor, ..DescribeTopicPartitionsResponse::default() }
+        .into()
 }
 
 /// An answer that is being filled.
@@ -144,5 +145,87 @@ impl Page<'_> {
             last_known_elr: Some(Vec::new()),
             offline_replicas: metadata::offline(self.image, self.listener, state),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::test_node::{TestNode, assert_encodes, live_node, topic};
+    use kafka_wire_core::messages::describe_topic_partitions::TopicRequest;
+
+    fn test_node() -> TestNode {
+        let topics = [topic(1, "a", 3, &[1]), topic(2, "b", 1, &[1]), topic(3, "c", 2, &[1])];
+        TestNode::new(&[live_node(1), topics.concat()].concat())
+    }
+
+    async fn page(
+        test: &TestNode,
+        names: &[&str],
+        limit: i32,
+        cursor: Option<Cursor>,
+    ) -> Reply<DescribeTopicPartitionsResponse> {
+        let request = DescribeTopicPartitionsRequest {
+            topics: names.iter().map(|&name| TopicRequest { name: name.into() }).collect(),
+            response_partition_limit: limit,
+            cursor,
+        };
+        handle(Arc::clone(&test.node), test.context(0), request).await
+    }
+
+    /// Follows the cursors to the end; what was found in order, and how many pages it took.
+    async fn walk(test: &TestNode, names: &[&str], limit: i32) -> (Vec<String>, usize) {
+        let (mut found, mut pages, mut cursor) = (Vec::new(), 0, None);
+        loop {
+            let Reply::Response(response) = page(test, names, limit, cursor).await else { panic!("closed") };
+            assert_encodes::<DescribeTopicPartitionsRequest>(&response, 0);
+            pages += 1;
+            for topic in &response.topics {
+                let name = topic.name.as_deref().unwrap_or("?");
+                if topic.error_code != ErrorCode::None {
+                    found.push(format!("{name}!{}", topic.error_code));
+                }
+                found.extend(topic.partitions.iter().map(|p| format!("{name}-{}", p.partition_index)));
+            }
+            cursor = response.next_cursor;
+            if cursor.is_none() {
+                return (found, pages);
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn every_partition_comes_once_whatever_the_page_size() {
+        let test = test_node();
+        let all = ["a-0", "a-1", "a-2", "b-0", "c-0", "c-1"];
+        for (limit, pages) in [(1, 6), (2, 3), (3, 2), (4, 2), (5, 2), (6, 1), (100, 1), (0, 6), (-7, 6)] {
+            assert_eq!(
+                walk(&test, &[], limit).await,
+                (all.map(str::to_owned).to_vec(), pages),
+                "limit {limit}"
+            );
+        }
+    }
+
+    #[tokio::test]
+    async fn named_topics_come_in_order_of_name_and_unknown_ones_say_so() {
+        let test = test_node();
+        let expected = ["a b!INVALID_TOPIC_EXCEPTION", "b-0", "c-0", "c-1", "x!UNKNOWN_TOPIC_OR_PARTITION"];
+        for limit in [1, 2, 10] {
+            let (found, _) = walk(&test, &["x", "c", "b", "a b"], limit).await;
+            assert_eq!(found, expected, "limit {limit}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_cursor_that_cannot_be_ours_closes_the_connection() {
+        let test = test_node();
+        let cursor = Cursor { topic_name: "a".into(), partition_index: -1 };
+        assert!(matches!(page(&test, &[], 1, Some(cursor)).await, Reply::Close(_)));
+        // The topic of the cursor may have been deleted meanwhile: the listing goes on after it.
+        let cursor = Cursor { topic_name: "aa".into(), partition_index: 5 };
+        let Reply::Response(response) = page(&test, &[], 10, Some(cursor)).await else { panic!("closed") };
+        let names: Vec<&str> = response.topics.iter().filter_map(|topic| topic.name.as_deref()).collect();
+        assert_eq!(names, ["b", "c"]);
     }
 }

@@ -67,3 +67,34 @@ fn refusal(kind: i8) -> (ErrorCode, Str) {
     };
     (code, Str::from_static(message))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::test_node::{TestNode, assert_encodes, live_node};
+
+    #[tokio::test]
+    async fn every_version_gets_a_refusal_that_is_not_repeated() {
+        let test = TestNode::new(&live_node(1));
+        for version in 0..=6 {
+            for kind in [key_type::GROUP, key_type::TRANSACTION, key_type::SHARE, 9] {
+                let request = FindCoordinatorRequest {
+                    key: if version < BATCH_MIN { "g".into() } else { Str::default() },
+                    key_type: kind,
+                    coordinator_keys: if version < BATCH_MIN { vec![] } else { vec!["g".into(), "h".into()] },
+                };
+                let response = handle(Arc::clone(&test.node), test.context(version), request).await;
+                assert_encodes::<FindCoordinatorRequest>(&response, version);
+                let codes: Vec<ErrorCode> = if version < BATCH_MIN {
+                    vec![response.error_code]
+                } else {
+                    response.coordinators.iter().map(|coordinator| coordinator.error_code).collect()
+                };
+                assert_eq!(codes.len(), if version < BATCH_MIN { 1 } else { 2 });
+                for code in codes {
+                    assert!(!code.is_none() && !code.is_retriable(), "{code} in version {version}");
+                }
+            }
+        }
+    }
+}

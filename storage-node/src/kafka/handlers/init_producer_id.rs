@@ -50,3 +50,56 @@ fn refused(error_code: ErrorCode) -> InitProducerIdResponse {
         ..InitProducerIdResponse::default()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::test_node::{TestNode, assert_encodes, live_node};
+    use proto_types::controller_api::ControllerReply;
+    use proto_types::ids::ProducerId;
+
+    async fn ask(test: &TestNode, request: InitProducerIdRequest) -> (ErrorCode, i64, i16) {
+        let response = handle(Arc::clone(&test.node), test.context(5), request).await;
+        for version in 0..=5 {
+            assert_encodes::<InitProducerIdRequest>(&response, version);
+        }
+        (response.error_code, response.producer_id, response.producer_epoch)
+    }
+
+    fn test_node() -> TestNode {
+        TestNode::with(&[], &live_node(1), |_| {
+            Ok(ControllerReply::ProducerIds { first: ProducerId(40), count: 1000 })
+        })
+    }
+
+    #[tokio::test]
+    async fn idempotent_producers_get_ids_of_their_own() {
+        let test = test_node();
+        let fresh = InitProducerIdRequest::default();
+        assert_eq!(ask(&test, fresh.clone()).await, (ErrorCode::None, 40, 0));
+        assert_eq!(ask(&test, fresh.clone()).await, (ErrorCode::None, 41, 0));
+        // One that lost its place brings its old id and gets another.
+        let again = InitProducerIdRequest { producer_id: 40, producer_epoch: 3, ..fresh.clone() };
+        assert_eq!(ask(&test, again).await, (ErrorCode::None, 42, 0));
+        let half = InitProducerIdRequest { producer_id: 40, ..fresh };
+        assert_eq!(ask(&test, half).await, (ErrorCode::InvalidRequest, -1, -1));
+    }
+
+    #[tokio::test]
+    async fn transactional_producers_are_refused_for_good() {
+        let test = test_node();
+        let named = |id: &str| InitProducerIdRequest {
+            transactional_id: Some(id.into()),
+            ..InitProducerIdRequest::default()
+        };
+        assert_eq!(ask(&test, named("t")).await, (ErrorCode::UnsupportedVersion, -1, -1));
+        assert_eq!(ask(&test, named("")).await, (ErrorCode::InvalidRequest, -1, -1));
+    }
+
+    #[tokio::test]
+    async fn without_a_controller_clients_are_told_to_come_again() {
+        let test = TestNode::with(&[], &live_node(1), |_| Err(ControllerFailure::Unavailable("x".into())));
+        let (code, ..) = ask(&test, InitProducerIdRequest::default()).await;
+        assert_eq!(code, ErrorCode::CoordinatorLoadInProgress);
+    }
+}

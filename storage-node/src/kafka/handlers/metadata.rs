@@ -253,7 +253,9 @@ async fn create(node: &Node, names: &[Str]) -> Result<BTreeMap<Str, ErrorCode>, 
         match result {
             Ok(created) => {
                 // The controller has waited for all nodes that live; a node that is just joining waits for itself.
-                node.published().wait_for(AUTO_CREATE_TIMEOUT, |image| image.topic(created.topic).is_some()).await;
+                node.published()
+                    .wait_for(AUTO_CREATE_TIMEOUT, |image| image.topic(created.topic).is_some())
+                    .await;
             }
             // Another client was faster: the topic is there, or will be in a moment.
             Err(rejection) if rejection.reason == Reason::TopicExists => {
@@ -266,4 +268,197 @@ async fn create(node: &Node, names: &[Str]) -> Result<BTreeMap<Str, ErrorCode>, 
         }
     }
     Ok(failures)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::test_node::{self, TestNode, context_on, fence, live_node, topic, topic_id};
+    use proto_types::controller_api::CreatedTopic;
+    use proto_types::error::Rejection;
+    use proto_types::metadata::MetadataChange;
+    use std::sync::Arc;
+    use uuid::Uuid;
+
+    fn cluster() -> Vec<MetadataChange> {
+        [live_node(1), live_node(2), topic(1, "a", 2, &[1, 2]), topic(2, "b", 1, &[2])].concat()
+    }
+
+    fn by_name(name: &str) -> MetadataRequestTopic {
+        MetadataRequestTopic { name: Some(name.into()), ..MetadataRequestTopic::default() }
+    }
+
+    fn by_id(id: Uuid) -> MetadataRequestTopic {
+        MetadataRequestTopic { topic_id: id, name: None }
+    }
+
+    async fn ask(
+        test: &TestNode,
+        version: i16,
+        topics: Option<Vec<MetadataRequestTopic>>,
+    ) -> MetadataResponse {
+        let request = MetadataRequest { topics, ..MetadataRequest::default() };
+        let response = handle(Arc::clone(&test.node), test.context(version), request).await;
+        test_node::assert_encodes::<MetadataRequest>(&response, version);
+        response
+    }
+
+    fn names(response: &MetadataResponse) -> Vec<(String, ErrorCode)> {
+        let name = |topic: &MetadataResponseTopic| topic.name.as_deref().unwrap_or("?").to_owned();
+        response.topics.iter().map(|topic| (name(topic), topic.error_code)).collect()
+    }
+
+    fn fine(names: &[&str]) -> Vec<(String, ErrorCode)> {
+        names.iter().map(|&name| (name.to_owned(), ErrorCode::None)).collect()
+    }
+
+    #[tokio::test]
+    async fn null_asks_for_all_and_empty_for_none() {
+        let test = TestNode::new(&cluster());
+        assert_eq!(names(&ask(&test, 0, Some(vec![])).await), fine(&["a", "b"]));
+        for version in 1..=13 {
+            assert_eq!(names(&ask(&test, version, None).await), fine(&["a", "b"]), "version {version}");
+            assert_eq!(names(&ask(&test, version, Some(vec![])).await), fine(&[]), "version {version}");
+        }
+    }
+
+    #[tokio::test]
+    async fn topics_by_name_and_id_keep_their_order_and_their_own_errors() {
+        let test = TestNode::new(&cluster());
+        let asked = vec![by_name("b"), by_name("nope"), by_name("no pe"), by_name("a")];
+        for version in 0..=13 {
+            let expected = [
+                ("b", ErrorCode::None),
+                ("nope", ErrorCode::UnknownTopicOrPartition),
+                ("no pe", ErrorCode::InvalidTopicException),
+                ("a", ErrorCode::None),
+            ];
+            let response = ask(&test, version, Some(asked.clone())).await;
+            assert_eq!(names(&response), expected.map(|(name, code)| (name.to_owned(), code)));
+        }
+        let asked = vec![by_id(topic_id(2).0), by_id(Uuid::from_u128(99))];
+        let response = ask(&test, 12, Some(asked.clone())).await;
+        let codes = [("b".to_owned(), ErrorCode::None), ("?".to_owned(), ErrorCode::UnknownTopicId)];
+        assert_eq!(names(&response), codes);
+        let response = ask(&test, 11, Some(asked)).await;
+        assert!(response.topics.iter().all(|topic| topic.error_code == ErrorCode::InvalidRequest));
+    }
+
+    #[tokio::test]
+    async fn clients_get_addresses_of_their_own_listener() {
+        let test = TestNode::new(&cluster());
+        let request = MetadataRequest { topics: None, ..MetadataRequest::default() };
+        let response = handle(Arc::clone(&test.node), context_on("EXTRA", 9), request.clone()).await;
+        let hosts: Vec<&str> = response.brokers.iter().map(|broker| &*broker.host).collect();
+        assert_eq!(hosts, ["EXTRA-1", "EXTRA-2"]);
+        assert_eq!(response.controller_id, 1);
+        assert_eq!(response.cluster_id.as_deref(), Some(test_node::CLUSTER));
+        // Nobody has this listener: the leaders exist, but not for this client.
+        let response = handle(Arc::clone(&test.node), context_on("OTHER", 9), request).await;
+        assert!(response.brokers.is_empty());
+        assert_eq!(response.topics[0].partitions[0].error_code, ErrorCode::ListenerNotFound);
+    }
+
+    #[tokio::test]
+    async fn a_fenced_node_is_not_shown_and_leads_nothing() {
+        let test = TestNode::new(&cluster());
+        test.apply(&[fence(2)]);
+        let response = ask(&test, 9, None).await;
+        assert_eq!(response.brokers.len(), 1);
+        let a = &response.topics[0].partitions[0];
+        assert_eq!((a.leader_id, a.error_code), (1, ErrorCode::None));
+        assert_eq!((&a.replica_nodes[..], &a.offline_replicas[..]), (&[1, 2][..], &[2][..]));
+        let b = &response.topics[1].partitions[0];
+        assert_eq!((b.leader_id, b.leader_epoch, b.error_code), (-1, 3, ErrorCode::LeaderNotAvailable));
+        // Version 0 hides what is offline and says so.
+        let old = ask(&test, 0, Some(vec![by_name("a")])).await;
+        let a = &old.topics[0].partitions[0];
+        assert_eq!((&a.replica_nodes[..], a.error_code), (&[1][..], ErrorCode::ReplicaNotAvailable));
+        // The controller that clients are told is one that lives.
+        test.apply(&[live_node(2), vec![fence(1)]].concat());
+        assert_eq!(ask(&test, 9, None).await.controller_id, 2);
+    }
+
+    #[tokio::test]
+    async fn operations_are_told_only_when_asked() {
+        let test = TestNode::new(&cluster());
+        let request = MetadataRequest {
+            topics: Some(vec![by_name("a"), by_name("nope")]),
+            include_cluster_authorized_operations: true,
+            include_topic_authorized_operations: true,
+            ..MetadataRequest::default()
+        };
+        let response = handle(Arc::clone(&test.node), test.context(8), request).await;
+        assert_eq!(response.cluster_authorized_operations, 8096);
+        assert!(response.topics.iter().all(|topic| topic.topic_authorized_operations == 3576));
+        let response = ask(&test, 8, None).await;
+        assert_eq!(response.cluster_authorized_operations, i32::MIN);
+        assert!(response.topics.iter().all(|topic| topic.topic_authorized_operations == i32::MIN));
+    }
+
+    /// A node that creates topics on first use; its controller does so at once, but for a topic named `refused`.
+    fn creating() -> TestNode {
+        let shared: Arc<Mutex<Option<Arc<crate::published_image::PublishedImage>>>> = Arc::default();
+        let seen = Arc::clone(&shared);
+        let file = [("auto.create.topics.enable", "true"), ("num.partitions", "3")];
+        let test = TestNode::with(&file, &cluster(), move |request| {
+            let ControllerRequest::CreateTopics(create) = request else { panic!("{request:?}") };
+            let results = create.topics.iter().map(|new| {
+                if new.name == "refused" {
+                    let message = "no".to_owned();
+                    return Err(Rejection { reason: Reason::InvalidReplicationFactor, message });
+                }
+                let partitions = new.partitions.unwrap_or(1);
+                let published = seen.lock().clone().expect("set before the first question");
+                test_node::apply(&published, &topic(7, &new.name, partitions, &[1]));
+                Ok(CreatedTopic { topic: topic_id(7), partitions, replication_factor: 1, configs: vec![] })
+            });
+            Ok(ControllerReply::TopicsCreated(results.collect()))
+        });
+        *shared.lock() = Some(Arc::clone(&test.published));
+        test
+    }
+
+    use parking_lot::Mutex;
+
+    #[tokio::test]
+    async fn an_unknown_topic_is_created_and_is_in_the_answer() {
+        for version in [0, 1, 3, 4, 9, 13] {
+            let test = creating();
+            let asked = vec![by_name("new"), by_name("no pe"), by_name("refused"), by_name("a")];
+            let response = ask(&test, version, Some(asked)).await;
+            let expected = [
+                ("new", ErrorCode::None),
+                ("no pe", ErrorCode::InvalidTopicException),
+                ("refused", ErrorCode::InvalidReplicationFactor),
+                ("a", ErrorCode::None),
+            ];
+            assert_eq!(names(&response), expected.map(|(name, code)| (name.to_owned(), code)));
+            assert_eq!(response.topics[0].partitions.len(), 3);
+            let asked = test.controller.asked.lock();
+            let [ControllerRequest::CreateTopics(create)] = &asked[..] else { panic!("{asked:?}") };
+            let names: Vec<&str> = create.topics.iter().map(|topic| topic.name.as_str()).collect();
+            assert_eq!(names, ["new", "refused"], "invalid and known names are not asked for");
+        }
+    }
+
+    #[tokio::test]
+    async fn nothing_is_created_where_client_or_configuration_do_not_want_it() {
+        let test = creating();
+        let request = MetadataRequest {
+            topics: Some(vec![by_name("new")]),
+            allow_auto_topic_creation: false,
+            ..MetadataRequest::default()
+        };
+        let response = handle(Arc::clone(&test.node), test.context(4), request).await;
+        assert_eq!(response.topics[0].error_code, ErrorCode::UnknownTopicOrPartition);
+        assert!(test.controller.asked.lock().is_empty());
+        // All topics were asked for: there is no name to create.
+        ask(&test, 4, None).await;
+        assert!(test.controller.asked.lock().is_empty());
+        // Off by default.
+        let test = TestNode::new(&cluster());
+        let response = ask(&test, 0, Some(vec![by_name("new")])).await;
+        assert_eq!(response.topics[0].error_code, ErrorCode::UnknownTopicOrPartition);
+    }
 }

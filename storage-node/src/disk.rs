@@ -1,0 +1,11 @@
+//! The threads that touch disks: one log thread per data directory owns the logs there, flushers sync for it, read
+//! threads wait for cold pages. No async worker ever does.
+
+pub(crate) mod event;
+pub(crate) mod event_queue;
+pub(crate) mod health;
+pub(crate) mod log_thread;
+pub(crate) mod read_pool;
+pub(crate) mod slot;
+
+pub(crate) use event_queue::QueueLimits;

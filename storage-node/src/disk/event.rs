@@ -1,0 +1,68 @@
+//! Everything that a log thread can be told.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use log_engine::FlushDone;
+use proto_types::ids::{Millis, Offset, TopicPartition};
+use records::BatchHeader;
+use storage_node_core::{Acks, DeleteRecordsError, NewEpoch, ProduceError};
+use tokio::sync::oneshot;
+
+use crate::disk::event_queue::Permit;
+use crate::partition::{PartitionHandle, ProduceOutcome, TopicSettings};
+
+/// One thing for the log thread to do.
+#[derive(Debug)]
+pub(crate) enum Event {
+    /// Open a copy, or make a new one.
+    Open(Open),
+    /// Close a copy, and remove its files if `delete` says so.
+    Drop { id: TopicPartition, delete: bool, done: oneshot::Sender<()> },
+    /// The metadata has a new state of the partition. `done` when the replica follows it.
+    NewEpoch { id: TopicPartition, epoch: NewEpoch, done: oneshot::Sender<()> },
+    /// Configs of the topic changed.
+    Settings { id: TopicPartition, settings: Arc<TopicSettings> },
+    /// Append a batch.
+    Produce(Produce),
+    /// Move the log's start.
+    DeleteRecords(DeleteRecords),
+    /// A flush is over.
+    Flushed(FlushDone),
+    /// Flush and close everything, then end.
+    Stop,
+}
+
+/// See [`Event::Open`].
+#[derive(Debug)]
+pub(crate) struct Open {
+    pub(crate) id: TopicPartition,
+    pub(crate) settings: Arc<TopicSettings>,
+    pub(crate) epoch: NewEpoch,
+    /// The handle, or a sentence that says why there is none.
+    pub(crate) done: oneshot::Sender<Result<PartitionHandle, String>>,
+}
+
+/// See [`Event::Produce`].
+#[derive(Debug)]
+pub(crate) struct Produce {
+    pub(crate) id: TopicPartition,
+    /// Exactly one validated batch.
+    pub(crate) bytes: Bytes,
+    pub(crate) header: BatchHeader,
+    pub(crate) acks: Acks,
+    /// Monotonic; until when a producer with `acks=all` waits.
+    pub(crate) deadline: Millis,
+    pub(crate) reply: oneshot::Sender<Result<ProduceOutcome, ProduceError>>,
+    pub(crate) permit: Permit,
+}
+
+/// See [`Event::DeleteRecords`].
+#[derive(Debug)]
+pub(crate) struct DeleteRecords {
+    pub(crate) id: TopicPartition,
+    /// `None`: up to the high watermark.
+    pub(crate) before: Option<Offset>,
+    pub(crate) reply: oneshot::Sender<Result<Offset, DeleteRecordsError>>,
+    pub(crate) permit: Permit,
+}

@@ -1,0 +1,303 @@
+//! The log thread of a data directory: the one owner of all logs in it.
+//!
+//! It takes whatever waits in its queue as one round, lets each partition's replica decide, appends, and hands what must
+//! reach the disk to the flushers; their outcome comes back through the same queue. So one flush serves all appends of a
+//! round, and a slow sync never stops appends.
+
+use std::collections::{BTreeSet, HashMap};
+use std::io;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use log_engine::{DataDir, FlushDone, Flusher, FlusherConfig, Log, LogName};
+use parking_lot::RwLock;
+use proto_types::ids::{Millis, NodeId, PartitionIndex, TopicId, TopicPartition};
+use storage_node_core::{DeleteRecordsError, Input, ProduceError};
+
+use crate::clock::Clock;
+use crate::disk::event::{Event, Open};
+use crate::disk::event_queue::EventQueue;
+use crate::disk::health::DiskHealth;
+use crate::disk::slot::Slot;
+use crate::partition::handle::{PartitionHandle, ReaderHandle, Shared};
+use crate::partition::{PartitionMetrics, fetch_wait::FetchWaiters};
+
+/// Events after which flushes are handed over though more events wait.
+const EVENTS_BETWEEN_FLUSHES: usize = 64;
+/// The thread looks around at least so often.
+const IDLE_WAIT: Duration = Duration::from_millis(500);
+
+/// How often the thread looks for the oldest flush and for flushes to repeat.
+const LOOK_AROUND_MS: i64 = 250;
+/// How often idle producers are looked for, as in Kafka.
+const PRODUCER_EXPIRATION_CHECK_MS: i64 = 600_000;
+
+/// What a log thread is made of.
+pub(crate) struct LogThread {
+    pub(crate) me: NodeId,
+    pub(crate) data: DataDir,
+    /// The directory's place in the configuration.
+    pub(crate) directory: usize,
+    pub(crate) queue: Arc<EventQueue<Event>>,
+    pub(crate) health: Arc<DiskHealth>,
+    pub(crate) clock: Clock,
+    pub(crate) metrics: PartitionMetrics,
+}
+
+/// The thread while it runs.
+struct Running {
+    thread: LogThread,
+    flusher: Flusher,
+    slots: HashMap<TopicPartition, Slot>,
+    /// Slots that may want a flush.
+    dirty: BTreeSet<TopicPartition>,
+    deadlines: BTreeSet<(Millis, TopicPartition)>,
+    looked_around: Millis,
+    producers_expired: Millis,
+}
+
+/// The log's name of a partition.
+pub(crate) fn log_name(id: TopicPartition) -> LogName {
+    LogName::new(id.topic.0, id.partition.0)
+}
+
+/// The partition of a log's name.
+pub(crate) fn partition_of(name: LogName) -> TopicPartition {
+    TopicPartition { topic: TopicId(name.topic_id), partition: PartitionIndex(name.partition) }
+}
+
+impl LogThread {
+    /// Starts the thread and its flushers.
+    pub(crate) fn start(self, flusher: FlusherConfig) -> io::Result<JoinHandle<()>> {
+        let completions = Arc::clone(&self.queue);
+        let on_done = move |done: FlushDone| {
+            // Only a thread that has ended takes no more; then nobody waits for it either.
+            drop(completions.push(Event::Flushed(done)));
+        };
+        let flusher = Flusher::start(self.data.clone(), flusher, on_done).map_err(io::Error::other)?;
+        let name = format!("weir-log-{}", self.directory);
+        std::thread::Builder::new().name(name).spawn(move || {
+            let running = Running {
+                thread: self,
+                flusher,
+                slots: HashMap::new(),
+                dirty: BTreeSet::new(),
+                deadlines: BTreeSet::new(),
+                looked_around: Millis(0),
+                producers_expired: Millis(0),
+            };
+            running.run();
+        })
+    }
+}
+
+impl Running {
+    fn run(mut self) {
+        let mut events = Vec::new();
+        loop {
+            self.thread.queue.drain(self.wait(), &mut events);
+            let mut stop = false;
+            let mut since_flush = 0;
+            for event in events.drain(..) {
+                self.thread.health.on_work(self.thread.clock.monotonic());
+                match event {
+                    Event::Stop => stop = true,
+                    other => self.on_event(other),
+                }
+                since_flush += 1;
+                if since_flush >= EVENTS_BETWEEN_FLUSHES {
+                    self.submit_flushes();
+                    since_flush = 0;
+                }
+            }
+            self.expire();
+            self.submit_flushes();
+            self.look_around();
+            if stop {
+                self.close_all();
+                return;
+            }
+        }
+    }
+
+    /// How long the thread may sleep.
+    fn wait(&self) -> Duration {
+        let now = self.thread.clock.monotonic();
+        match self.deadlines.first() {
+            Some((deadline, _)) => {
+                let left = u64::try_from(deadline.0.saturating_sub(now.0)).unwrap_or(0);
+                IDLE_WAIT.min(Duration::from_millis(left))
+            }
+            None => IDLE_WAIT,
+        }
+    }
+
+    fn on_event(&mut self, event: Event) {
+        match event {
+            Event::Open(open) => self.open(open),
+            Event::Drop { id, delete, done } => {
+                self.drop_copy(id, delete);
+                _ = done.send(());
+            }
+            Event::NewEpoch { id, epoch, done } => {
+                self.with_slot(id, |slot| slot.step(Input::NewEpoch(epoch)));
+                _ = done.send(());
+            }
+            Event::Settings { id, settings } => {
+                self.with_slot(id, |slot| slot.change_settings(settings));
+            }
+            Event::Produce(produce) => match self.slots.contains_key(&produce.id) {
+                true => self.with_slot(produce.id, |slot| slot.produce(produce)),
+                false => drop(produce.reply.send(Err(ProduceError::NotLeader))),
+            },
+            Event::DeleteRecords(request) => match self.slots.contains_key(&request.id) {
+                true => self.with_slot(request.id, |slot| slot.delete_records(request)),
+                false => drop(request.reply.send(Err(DeleteRecordsError::NotLeader))),
+            },
+            Event::Flushed(done) => {
+                self.with_slot(partition_of(done.log), |slot| slot.on_flushed(done));
+            }
+            Event::Stop => {}
+        }
+    }
+
+    /// Lets something happen to a copy, then notes what it wants from the thread.
+    fn with_slot(&mut self, id: TopicPartition, happen: impl FnOnce(&mut Slot)) {
+        let Some(slot) = self.slots.get_mut(&id) else { return };
+        happen(slot);
+        if slot.flush_wanted {
+            self.dirty.insert(id);
+        }
+        let deadline = slot.next_deadline();
+        if deadline != slot.noted_deadline {
+            if let Some(noted) = slot.noted_deadline {
+                self.deadlines.remove(&(noted, id));
+            }
+            if let Some(deadline) = deadline {
+                self.deadlines.insert((deadline, id));
+            }
+            slot.noted_deadline = deadline;
+        }
+    }
+
+    fn open(&mut self, open: Open) {
+        let Open { id, settings, epoch, done } = open;
+        if self.slots.contains_key(&id) {
+            drop(done.send(Err("it is open already".to_owned())));
+            return;
+        }
+        let now_ms = self.thread.clock.wall().0;
+        let opened = Log::open(&self.thread.data, log_name(id), settings.log.clone(), now_ms);
+        let (log, report) = match opened {
+            Ok(opened) => opened,
+            Err(error) => {
+                self.thread.metrics.on_log_failed();
+                tracing::error!(partition = %id, topic = %settings.topic_name, %error, "cannot open the log");
+                drop(done.send(Err(error.to_string())));
+                return;
+            }
+        };
+        if report.bytes_cut > 0 || report.was_poisoned || report.flushed_end_lost {
+            tracing::warn!(partition = %id, topic = %settings.topic_name, ?report, "recovered a log");
+        }
+        let shared = Arc::new(Shared {
+            id,
+            directory: self.thread.directory,
+            queue: Arc::clone(&self.thread.queue),
+            reader: ReaderHandle(log.reader()),
+            settings: ArcSwap::new(settings),
+            view: RwLock::new(Slot::first_view(&log)),
+            epochs: RwLock::new(log.epochs().clone()),
+            fetch_waiters: FetchWaiters::default(),
+        });
+        let thread = &self.thread;
+        let slot = Slot::new(thread.me, log, Arc::clone(&shared), thread.clock, thread.metrics.clone());
+        self.slots.insert(id, slot);
+        self.with_slot(id, |slot| slot.step(Input::NewEpoch(epoch)));
+        self.thread.metrics.set_open(self.slots.len());
+        drop(done.send(Ok(PartitionHandle::new(shared))));
+    }
+
+    fn drop_copy(&mut self, id: TopicPartition, delete: bool) {
+        let Some(slot) = self.slots.remove(&id) else { return };
+        if let Some(noted) = slot.noted_deadline {
+            self.deadlines.remove(&(noted, id));
+        }
+        self.dirty.remove(&id);
+        self.thread.metrics.set_open(self.slots.len());
+        if let Err(error) = slot.close(delete) {
+            tracing::error!(partition = %id, %error, delete, "cannot close the log cleanly");
+        }
+    }
+
+    /// Tells every copy whose waiters' time is up.
+    fn expire(&mut self) {
+        let now = self.thread.clock.monotonic();
+        while let Some(&(deadline, id)) = self.deadlines.first()
+            && deadline <= now
+        {
+            self.with_slot(id, |slot| slot.step(Input::Tick));
+            // A copy that has answered its waiters has noted another deadline, or none.
+            self.deadlines.remove(&(deadline, id));
+        }
+    }
+
+    fn submit_flushes(&mut self) {
+        for id in std::mem::take(&mut self.dirty) {
+            let mut handle = None;
+            self.with_slot(id, |slot| handle = slot.take_flush());
+            let Some(handle) = handle else { continue };
+            if let Err(handle) = self.flusher.submit(handle) {
+                self.with_slot(id, |slot| slot.return_flush(handle));
+            }
+        }
+    }
+
+    /// What is due now and then, and takes a walk over all copies.
+    fn look_around(&mut self) {
+        let now = self.thread.clock.monotonic();
+        if now.0 - self.looked_around.0 >= LOOK_AROUND_MS {
+            self.looked_around = now;
+            let oldest = self.slots.values().filter_map(|slot| slot.flushing_since).min();
+            self.thread.health.set_oldest_flush(oldest);
+            for (&id, slot) in &mut self.slots {
+                if std::mem::take(&mut slot.flush_again) {
+                    slot.flush_wanted = true;
+                    self.dirty.insert(id);
+                }
+            }
+        }
+        if now.0 - self.producers_expired.0 >= PRODUCER_EXPIRATION_CHECK_MS {
+            self.producers_expired = now;
+            self.slots.values_mut().for_each(Slot::expire_producers);
+        }
+        self.thread.health.on_idle();
+    }
+
+    /// Closes every log after a last flush, and notes that this was a clean stop.
+    fn close_all(mut self) {
+        let left = self.thread.queue.close();
+        for event in left {
+            match event {
+                Event::Stop => {}
+                other => self.on_event(other),
+            }
+        }
+        let ids: Vec<_> = self.slots.keys().copied().collect();
+        for id in ids {
+            self.drop_copy(id, false);
+        }
+        match self.thread.data.close_clean() {
+            Ok(true) => {
+                tracing::info!(path = %self.thread.data.path().display(), "closed the data directory")
+            }
+            Ok(false) => tracing::warn!(
+                path = %self.thread.data.path().display(),
+                "closed the data directory; a log failed, so the next start looks closer"
+            ),
+            Err(error) => tracing::error!(%error, "cannot note the clean stop"),
+        }
+    }
+}

@@ -1,0 +1,383 @@
+//! One partition copy in the hands of its log thread: replica, log and those who wait for answers.
+//!
+//! [`Slot::step`] is the loop of the state machine: ask the replica what to do, do it in order, feed back what came of it.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+
+use bytes::{Bytes, BytesMut};
+use log_engine::{AppendError, FlushDone, FlushHandle, Log};
+use proto_types::ids::{LeaderEpoch, Millis, NodeId, Offset};
+use records::{BatchHeader, TimestampType};
+use storage_node_core::{
+    Action, DeleteRecordsError, Input, ProduceError, Produced, ProducerStamp, Proposal, Replica, Standing,
+    Ticket, View,
+};
+use tokio::sync::oneshot;
+
+use crate::clock::Clock;
+use crate::disk::event::{DeleteRecords, Produce};
+use crate::disk::event_queue::Permit;
+use crate::partition::PartitionMetrics;
+use crate::partition::handle::Shared;
+use crate::partition::{ProduceOutcome, TopicSettings};
+
+/// Appends whose sizes are remembered one by one until they are committed; beyond it they are added up.
+const UNCOMMITTED_MAX: usize = 1024;
+
+/// Somebody who waits for an answer.
+enum Waiting {
+    Produce(WaitingProduce),
+    Delete(oneshot::Sender<Result<Offset, DeleteRecordsError>>),
+}
+
+struct WaitingProduce {
+    reply: oneshot::Sender<Result<ProduceOutcome, ProduceError>>,
+    /// The append time that the batch was stamped with, −1 without.
+    log_append_time: i64,
+}
+
+/// The batch that is being decided about.
+pub(crate) struct Batch {
+    bytes: Bytes,
+    header: BatchHeader,
+    /// Held until the batch is appended or refused.
+    _permit: Permit,
+}
+
+/// See the module.
+pub(crate) struct Slot {
+    replica: Replica,
+    log: Log,
+    shared: Arc<Shared>,
+    settings: Arc<TopicSettings>,
+    waiting: HashMap<Ticket, Waiting>,
+    next_ticket: u64,
+    /// Appends that are not committed: end offset and bytes, in order.
+    uncommitted: VecDeque<(Offset, i64)>,
+    /// A flush has to be handed to the flushers.
+    pub(crate) flush_wanted: bool,
+    /// The same, after a pause.
+    pub(crate) flush_again: bool,
+    /// Since when a flush is under way.
+    pub(crate) flushing_since: Option<Millis>,
+    /// The deadline under which the thread has noted this slot.
+    pub(crate) noted_deadline: Option<Millis>,
+    clock: Clock,
+    metrics: PartitionMetrics,
+}
+
+impl Slot {
+    /// Takes over an open log.
+    pub(crate) fn new(
+        me: NodeId,
+        log: Log,
+        shared: Arc<Shared>,
+        clock: Clock,
+        metrics: PartitionMetrics,
+    ) -> Self {
+        let settings = shared.settings.load_full();
+        let (start, flushed, end) = (Offset(log.start()), Offset(log.flushed()), Offset(log.end()));
+        Self {
+            replica: Replica::new(me, settings.replica, start, flushed, end),
+            log,
+            shared,
+            settings,
+            waiting: HashMap::new(),
+            next_ticket: 0,
+            uncommitted: VecDeque::new(),
+            flush_wanted: false,
+            flush_again: false,
+            flushing_since: None,
+            noted_deadline: None,
+            clock,
+            metrics,
+        }
+    }
+
+    /// The view before any leadership, for a copy that is just being opened.
+    pub(crate) fn first_view(log: &Log) -> View {
+        View {
+            standing: Standing::NotLeader,
+            leader_epoch: LeaderEpoch(-1),
+            start: Offset(log.start()),
+            high_watermark: Offset(log.start()),
+            last_stable: Offset(log.start()),
+            end: Offset(log.end()),
+        }
+    }
+
+    pub(crate) fn next_deadline(&self) -> Option<Millis> {
+        self.replica.next_deadline()
+    }
+
+    /// A client's batch.
+    pub(crate) fn produce(&mut self, produce: Produce) {
+        let ticket = self.new_ticket();
+        let header = produce.header;
+        let proposal = Proposal {
+            ticket,
+            acks: produce.acks,
+            offsets: header.record_count,
+            max_timestamp: header.max_timestamp,
+            producer: header.has_producer_id().then_some(ProducerStamp {
+                producer_id: header.producer_id,
+                producer_epoch: header.producer_epoch,
+                base_sequence: header.base_sequence,
+            }),
+            deadline: produce.deadline,
+        };
+        let waiting = WaitingProduce { reply: produce.reply, log_append_time: -1 };
+        self.waiting.insert(ticket, Waiting::Produce(waiting));
+        let mut batch = Some(Batch { bytes: produce.bytes, header, _permit: produce.permit });
+        self.run(Input::Propose(proposal), &mut batch);
+    }
+
+    /// A client's wish to shorten the log.
+    pub(crate) fn delete_records(&mut self, request: DeleteRecords) {
+        let ticket = self.new_ticket();
+        self.waiting.insert(ticket, Waiting::Delete(request.reply));
+        self.step(Input::DeleteRecords { ticket, before: request.before });
+        drop(request.permit);
+    }
+
+    /// New configs.
+    pub(crate) fn change_settings(&mut self, settings: Arc<TopicSettings>) {
+        self.log.update_config(settings.log.clone());
+        self.shared.settings.store(Arc::clone(&settings));
+        let replica = settings.replica;
+        self.settings = settings;
+        self.step(Input::ConfigChanged(replica));
+    }
+
+    /// What the flushers are to do, once per wish; the input if there is nothing to do.
+    pub(crate) fn take_flush(&mut self) -> Option<FlushHandle> {
+        if !std::mem::take(&mut self.flush_wanted) {
+            return None;
+        }
+        match self.log.begin_flush() {
+            Some(handle) => {
+                self.flushing_since = Some(self.clock.monotonic());
+                Some(handle)
+            }
+            None => {
+                let end = Offset(self.log.flushed());
+                self.step(Input::Flushed { end });
+                None
+            }
+        }
+    }
+
+    /// The flushers are overloaded: the handle goes back and the wish stays.
+    pub(crate) fn return_flush(&mut self, handle: FlushHandle) {
+        self.log.return_flush(handle);
+        self.flushing_since = None;
+        self.flush_wanted = true;
+    }
+
+    /// A flush is over. If it reached the disk only in part (a full disk), it is wished for again after a pause.
+    pub(crate) fn on_flushed(&mut self, done: FlushDone) {
+        self.flushing_since = None;
+        let wanted = done.end;
+        let end = self.log.on_flushed(done);
+        if let Some(reason) = self.log.poisoned().map(str::to_owned) {
+            self.fail(&reason);
+        } else if end < wanted {
+            self.flush_again = true;
+        } else {
+            self.metrics.on_flush();
+            self.step(Input::Flushed { end: Offset(end) });
+        }
+    }
+
+    /// Forgets idempotent producers that were idle too long.
+    pub(crate) fn expire_producers(&mut self) {
+        let expiration_ms = self.settings.producer_expiration_ms;
+        self.log.expire_producers(self.clock.wall().0, expiration_ms);
+    }
+
+    /// Something happened that needs no batch.
+    pub(crate) fn step(&mut self, input: Input) {
+        self.run(input, &mut None);
+    }
+
+    /// Closes the log after a last flush, or removes it. Whoever waits is told that this node does not lead any more.
+    pub(crate) fn close(mut self, delete: bool) -> Result<(), String> {
+        for (_, waiting) in self.waiting.drain() {
+            waiting.refuse(ProduceError::NotLeader, DeleteRecordsError::NotLeader);
+        }
+        {
+            let mut view = self.shared.view.write();
+            view.standing = Standing::NotLeader;
+        }
+        self.shared.fetch_waiters.disturb();
+        match delete {
+            true => self.log.delete().map_err(|error| error.to_string()),
+            false => self.log.close().map_err(|error| error.to_string()),
+        }
+    }
+
+    fn run(&mut self, input: Input, batch: &mut Option<Batch>) {
+        let now = self.clock.monotonic();
+        for action in self.replica.step(now, self.log.producers(), input) {
+            match action {
+                Action::Append { ticket, base_offset, leader_epoch } => {
+                    let batch =
+                        batch.take().expect("only a proposal leads to an append, and it brings its batch");
+                    let came_of_it = self.append(ticket, base_offset, leader_epoch, batch);
+                    self.step(came_of_it);
+                }
+                Action::AssignEpoch { epoch, start } => self.assign_epoch(epoch, start),
+                Action::Flush => self.flush_wanted = true,
+                Action::MoveStart { start } => {
+                    let came_of_it = self.move_start(start);
+                    self.step(came_of_it);
+                }
+                Action::Reply { ticket, result } => self.reply(ticket, result),
+                Action::RecordsDeleted { ticket, result } => {
+                    if let Some(Waiting::Delete(reply)) = self.waiting.remove(&ticket) {
+                        // Whoever asked may have gone.
+                        _ = reply.send(result);
+                    }
+                }
+                Action::Publish(view) => self.publish(view),
+            }
+        }
+    }
+
+    /// Patches the batch and writes it. Base offset and leader epoch lie outside of the checksum.
+    fn append(
+        &mut self,
+        ticket: Ticket,
+        base_offset: Offset,
+        leader_epoch: LeaderEpoch,
+        batch: Batch,
+    ) -> Input {
+        let now_ms = self.clock.wall().0;
+        let mut bytes = batch.bytes.try_into_mut().unwrap_or_else(|shared| BytesMut::from(&shared[..]));
+        let mut header = batch.header;
+        records::set_base_offset(&mut bytes, base_offset.0);
+        records::set_leader_epoch(&mut bytes, leader_epoch.0);
+        if self.settings.timestamp_type == TimestampType::LogAppendTime {
+            records::set_log_append_time(&mut bytes, now_ms);
+            if let Some(Waiting::Produce(waiting)) = self.waiting.get_mut(&ticket) {
+                waiting.log_append_time = now_ms;
+            }
+            header = BatchHeader::parse(&bytes).expect("a valid batch stays one");
+        }
+        header.base_offset = base_offset.0;
+        header.partition_leader_epoch = leader_epoch.0;
+        match self.log.append(&bytes, &[header], now_ms) {
+            Ok(appended) => {
+                self.metrics.on_append(bytes.len());
+                self.note_uncommitted(Offset(appended.end), bytes.len());
+                Input::Appended { end: Offset(appended.end) }
+            }
+            Err(error @ (AppendError::DiskFull(_) | AppendError::TooLarge { .. })) => {
+                tracing::warn!(partition = %self.shared.id, %error, "refuse an append");
+                Input::AppendRefused
+            }
+            Err(
+                error @ (AppendError::Poisoned { .. }
+                | AppendError::OutOfOrder { .. }
+                | AppendError::Mismatch { .. }),
+            ) => {
+                self.note_failure(&error);
+                Input::LogFailed
+            }
+        }
+    }
+
+    fn assign_epoch(&mut self, epoch: LeaderEpoch, start: Offset) {
+        assert_eq!(start.0, self.log.end(), "an epoch begins where the log ends");
+        self.log.begin_epoch(epoch.0);
+        self.shared.epochs.write().assign(epoch.0, start.0);
+    }
+
+    fn move_start(&mut self, start: Offset) -> Input {
+        match self.log.set_start(start.0) {
+            Ok(()) => {
+                self.shared.epochs.write().truncate_from_start(start.0);
+                Input::StartMoved { start }
+            }
+            Err(error) => {
+                self.note_failure(&error);
+                Input::LogFailed
+            }
+        }
+    }
+
+    fn reply(&mut self, ticket: Ticket, result: Result<Produced, ProduceError>) {
+        let Some(Waiting::Produce(waiting)) = self.waiting.remove(&ticket) else { return };
+        let stamped = self.settings.timestamp_type == TimestampType::LogAppendTime;
+        let outcome = result.map(|produced| ProduceOutcome {
+            base_offset: produced.base_offset,
+            log_append_time: match produced.duplicate_of {
+                Some(original) if stamped => original.timestamp,
+                Some(_) => -1,
+                None => waiting.log_append_time,
+            },
+            log_start: produced.log_start,
+        });
+        if outcome.is_err() {
+            self.metrics.on_refusal();
+        }
+        // Whoever asked may have gone.
+        _ = waiting.reply.send(outcome);
+    }
+
+    fn publish(&mut self, view: View) {
+        let before = std::mem::replace(&mut *self.shared.view.write(), view);
+        let mut committed = 0;
+        while let Some(&(end, bytes)) = self.uncommitted.front()
+            && end <= view.high_watermark
+        {
+            committed += bytes;
+            self.uncommitted.pop_front();
+        }
+        if committed > 0 {
+            self.shared.fetch_waiters.on_committed(committed);
+        }
+        let leadership = |view: &View| (view.standing, view.leader_epoch);
+        if leadership(&before) != leadership(&view) || before.start != view.start {
+            self.shared.fetch_waiters.disturb();
+        }
+    }
+
+    fn note_uncommitted(&mut self, end: Offset, bytes: usize) {
+        let bytes = bytes as i64;
+        let full = self.uncommitted.len() >= UNCOMMITTED_MAX;
+        match self.uncommitted.back_mut() {
+            Some(last) if full => *last = (end, last.1 + bytes),
+            _ => self.uncommitted.push_back((end, bytes)),
+        }
+    }
+
+    fn fail(&mut self, error: &dyn std::fmt::Display) {
+        self.note_failure(error);
+        self.step(Input::LogFailed);
+    }
+
+    fn note_failure(&self, error: &dyn std::fmt::Display) {
+        self.metrics.on_log_failed();
+        tracing::error!(
+            partition = %self.shared.id, topic = %self.settings.topic_name, %error,
+            "the partition is offline on this node: its log failed"
+        );
+    }
+
+    fn new_ticket(&mut self) -> Ticket {
+        self.next_ticket += 1;
+        Ticket(self.next_ticket)
+    }
+}
+
+impl Waiting {
+    fn refuse(self, produce: ProduceError, delete: DeleteRecordsError) {
+        // Whoever asked may have gone.
+        match self {
+            Waiting::Produce(waiting) => drop(waiting.reply.send(Err(produce))),
+            Waiting::Delete(reply) => drop(reply.send(Err(delete))),
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! DescribeLogDirs: the data directories, the copies in each, and the space on their volumes.
+
+use std::collections::{BTreeMap, HashSet};
+use std::path::Path;
+use std::sync::Arc;
+
+use kafka_wire::RequestContext;
+use kafka_wire_core::messages::describe_log_dirs::{
+    DescribableLogDirTopic, DescribeLogDirsPartition, DescribeLogDirsRequest, DescribeLogDirsResponse,
+    DescribeLogDirsResult, DescribeLogDirsTopic,
+};
+use kafka_wire_core::{ErrorCode, Str};
+use storage_node_core::image::ClusterImage;
+
+use crate::node::Node;
+use crate::partition::registry::CopySize;
+
+pub(crate) async fn handle(
+    node: Arc<Node>,
+    _context: RequestContext,
+    request: DescribeLogDirsRequest,
+) -> DescribeLogDirsResponse {
+    let image = node.image();
+    let asked = request.topics.map(|topics| asked_for(&topics));
+    let mut response = DescribeLogDirsResponse::default();
+    let paths: Vec<_> = node.partitions().directories().map(|data| data.path().to_owned()).collect();
+    for (place, path) in paths.into_iter().enumerate() {
+        let copies = node.partitions().copies_in(place);
+        let topics = by_topic(&image, copies, asked.as_ref());
+        let log_dir = Str::from(path.display().to_string());
+        // A disk that does not answer must not hold up a worker.
+        let volume = node.partitions().read_pool().run(move || volume(&path)).await.ok().flatten();
+        let (error_code, total_bytes, usable_bytes) = match volume {
+            Some((total, usable)) => (ErrorCode::None, total, usable),
+            None => (ErrorCode::KafkaStorageError, -1, -1),
+        };
+        let result = DescribeLogDirsResult {
+            error_code,
+            log_dir,
+            topics,
+            total_bytes,
+            usable_bytes,
+            is_cordoned: false,
+        };
+        response.results.push(result);
+    }
+    response
+}
+
+fn asked_for(topics: &[DescribableLogDirTopic]) -> HashSet<(Str, i32)> {
+    let all = topics
+        .iter()
+        .flat_map(|topic| topic.partitions.iter().map(|&partition| (topic.topic.clone(), partition)));
+    all.collect()
+}
+
+fn by_topic(
+    image: &ClusterImage,
+    copies: Vec<CopySize>,
+    asked: Option<&HashSet<(Str, i32)>>,
+) -> Vec<DescribeLogDirsTopic> {
+    let mut topics: BTreeMap<String, Vec<DescribeLogDirsPartition>> = BTreeMap::new();
+    for copy in copies {
+        let Some(topic) = image.topic(copy.id.topic) else { continue };
+        let index = copy.id.partition.0;
+        if asked.is_some_and(|asked| !asked.contains(&(Str::from(topic.name.to_string()), index))) {
+            continue;
+        }
+        topics.entry(topic.name.to_string()).or_default().push(DescribeLogDirsPartition {
+            partition_index: index,
+            partition_size: i64::try_from(copy.bytes).unwrap_or(i64::MAX),
+            offset_lag: 0,
+            is_future_key: false,
+        });
+    }
+    let topic = |(name, mut partitions): (String, Vec<DescribeLogDirsPartition>)| {
+        partitions.sort_unstable_by_key(|partition| partition.partition_index);
+        DescribeLogDirsTopic { name: name.into(), partitions }
+    };
+    topics.into_iter().map(topic).collect()
+}
+
+/// Size and free bytes of the volume that holds the directory.
+fn volume(path: &Path) -> Option<(i64, i64)> {
+    let stat = rustix::fs::statvfs(path).ok()?;
+    let bytes = |blocks: u64| i64::try_from(blocks.saturating_mul(stat.f_frsize)).unwrap_or(i64::MAX);
+    Some((bytes(stat.f_blocks), bytes(stat.f_bavail)))
+}

@@ -1,0 +1,323 @@
+//! Fetch: read record batches, waiting for them if the client asks for it.
+//!
+//! The partitions are read in the order of the request or session, each within what the ones before it left of the
+//! answer's size; the first batch that is found comes whole, whatever its size (KIP-74). What is read are regions of the
+//! log's files, which the connection sends by `sendfile`; nothing here looks at records. If too little is there, the
+//! request waits until enough was committed, once, and then answers with what it finds.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use kafka_wire::RequestContext;
+use kafka_wire_core::messages::fetch::{
+    EpochEndOffset, FetchRequest, FetchResponse, FetchTopic, FetchableTopicResponse, ForgottenTopic,
+    LeaderIdAndEpoch, NodeEndpoint, PartitionData,
+};
+use kafka_wire_core::{ErrorCode, Part, Records, Region};
+use log_engine::{LogSlice, ReadError, SlicePart};
+use storage_node_core::View;
+use storage_node_core::image::ClusterImage;
+
+use crate::kafka::error_code::KafkaError;
+use crate::kafka::fetch_sessions::{PartitionKey, SessionRequest, Wanted};
+use crate::kafka::find_partition::{self, TopicKey};
+use crate::node::Node;
+use crate::partition::PartitionHandle;
+use crate::partition::fetch_wait::FetchWait;
+
+/// From this version on topics are named by id.
+const TOPIC_ID_MIN: i16 = 13;
+/// From this version on the answer names the leader to whoever asked the wrong node.
+const LEADER_HINT_MIN: i16 = 16;
+/// Reads only what transactions have decided.
+const READ_COMMITTED: i8 = 1;
+
+pub(crate) async fn handle(node: Arc<Node>, context: RequestContext, request: FetchRequest) -> FetchResponse {
+    let version = context.api_version;
+    if request.replica_id >= 0 || request.replica_state.replica_id >= 0 {
+        // Replicas of Weir do not come through this door.
+        return FetchResponse {
+            error_code: ErrorCode::ClusterAuthorizationFailed,
+            ..FetchResponse::default()
+        };
+    }
+    let read = Read {
+        node: &node,
+        bytes_max: usize::try_from(request.max_bytes).unwrap_or(0).min(node.fetch_bytes_max()),
+        read_committed: request.isolation_level == READ_COMMITTED,
+    };
+    let bytes_min = usize::try_from(request.min_bytes).unwrap_or(0).min(read.bytes_max);
+    let wait = Duration::from_millis(u64::try_from(request.max_wait_ms).unwrap_or(0));
+    let sessions = node.fetch_sessions();
+    let session = match sessions.begin(node.clock().monotonic(), session_request(version, request)) {
+        Ok(session) => session,
+        Err(error_code) => return FetchResponse { error_code, ..FetchResponse::default() },
+    };
+    let mut found = read.all(&session.partitions).await;
+    if found.bytes < bytes_min && !found.answer_now && !found.waiting_at.is_empty() && !wait.is_zero() {
+        wait_for_more(&found, bytes_min, wait, &context).await;
+        found = read.all(&session.partitions).await;
+    }
+    node.partitions().metrics().on_fetched(found.bytes);
+    let outcome = sessions.finish(node.clock().monotonic(), session, found.partitions);
+    node.partitions().metrics().set_fetch_sessions(sessions.len());
+    let mut response = FetchResponse { session_id: outcome.session_id, ..FetchResponse::default() };
+    if version >= LEADER_HINT_MIN {
+        let mut partitions = outcome.partitions;
+        response.node_endpoints = name_leaders(&node.image(), &context.listener.name, &mut partitions);
+        response.responses = by_topic(partitions);
+    } else {
+        response.responses = by_topic(outcome.partitions);
+    }
+    response
+}
+
+fn session_request(version: i16, request: FetchRequest) -> SessionRequest {
+    let by_id = version >= TOPIC_ID_MIN;
+    let key = |topic, topic_id| match by_id {
+        true => TopicKey::Id(topic_id),
+        false => TopicKey::Name(topic),
+    };
+    let mut wanted = Vec::new();
+    for FetchTopic { topic, topic_id, partitions } in request.topics {
+        let topic = key(topic, topic_id);
+        wanted.extend(partitions.into_iter().map(|partition| {
+            let key = PartitionKey { topic: topic.clone(), partition: partition.partition };
+            let wanted = Wanted {
+                current_leader_epoch: partition.current_leader_epoch,
+                fetch_offset: partition.fetch_offset,
+                last_fetched_epoch: partition.last_fetched_epoch,
+                bytes_max: partition.partition_max_bytes,
+            };
+            (key, wanted)
+        }));
+    }
+    let mut forgotten = Vec::new();
+    for ForgottenTopic { topic, topic_id, partitions } in request.forgotten_topics_data {
+        let topic = key(topic, topic_id);
+        forgotten
+            .extend(partitions.into_iter().map(|partition| PartitionKey { topic: topic.clone(), partition }));
+    }
+    let (session_id, session_epoch) = (request.session_id, request.session_epoch);
+    SessionRequest { session_id, session_epoch, by_id, wanted, forgotten }
+}
+
+/// What holds for all partitions of a request.
+struct Read<'a> {
+    node: &'a Node,
+    bytes_max: usize,
+    read_committed: bool,
+}
+
+/// What one pass over the partitions found.
+#[derive(Default)]
+struct Found {
+    partitions: Vec<(PartitionKey, PartitionData)>,
+    bytes: usize,
+    /// An error, or anything else that must not wait.
+    answer_now: bool,
+    /// Partitions where more may come.
+    waiting_at: Vec<WaitingAt>,
+}
+
+struct WaitingAt {
+    handle: PartitionHandle,
+    /// The partition's count of committed bytes before it was read.
+    seen: i64,
+    /// Bytes that would still be read of it.
+    room: i64,
+}
+
+impl Read<'_> {
+    async fn all(&self, partitions: &[(PartitionKey, Wanted)]) -> Found {
+        let image = self.node.image();
+        let mut found = Found::default();
+        for (key, wanted) in partitions {
+            let mut data = match self.partition(&image, key, wanted, &mut found).await {
+                Ok(data) => data,
+                Err(error) => {
+                    found.answer_now = true;
+                    failed(error.code)
+                }
+            };
+            data.partition_index = key.partition;
+            if self.read_committed && data.error_code == ErrorCode::None {
+                data.aborted_transactions = Some(Vec::new());
+            }
+            found.partitions.push((key.clone(), data));
+        }
+        found
+    }
+
+    async fn partition(
+        &self,
+        image: &ClusterImage,
+        key: &PartitionKey,
+        wanted: &Wanted,
+        found: &mut Found,
+    ) -> Result<PartitionData, KafkaError> {
+        let topic = find_partition::topic(image, &key.topic)?;
+        let handle = find_partition::partition(self.node.partitions(), topic, key.partition)?;
+        // Taken before the view: what is committed in between counts once more, and never too little.
+        let seen = handle.fetch_waiters().committed_bytes();
+        let view = handle.view();
+        view.check_leader(wanted.current_leader_epoch)?;
+        let mut data = PartitionData {
+            high_watermark: view.high_watermark.0,
+            last_stable_offset: view.last_stable.0,
+            log_start_offset: view.start.0,
+            ..PartitionData::default()
+        };
+        if let Some(diverging) = divergence(&handle, wanted)? {
+            found.answer_now = true;
+            data.diverging_epoch = diverging;
+            return Ok(data);
+        }
+        let bytes_max = usize::try_from(wanted.bytes_max).unwrap_or(0);
+        let left = self.bytes_max.saturating_sub(found.bytes);
+        let min_one = found.bytes == 0;
+        let slice = match self.read(&handle, &view, wanted.fetch_offset, bytes_max.min(left), min_one).await {
+            Ok(slice) => slice,
+            Err(error) => {
+                found.answer_now = true;
+                data.error_code = read_error(&handle, &error);
+                return Ok(data);
+            }
+        };
+        let len = slice.len();
+        found.bytes += len;
+        let room = bytes_max.saturating_sub(len) as i64;
+        found.waiting_at.push(WaitingAt { handle, seen, room: room.max(1) });
+        data.records = Some(to_records(slice));
+        Ok(data)
+    }
+
+    /// Reads at once if nothing has to be waited for, else on a thread that may wait.
+    async fn read(
+        &self,
+        handle: &PartitionHandle,
+        view: &View,
+        offset: i64,
+        bytes_max: usize,
+        min_one: bool,
+    ) -> Result<LogSlice, ReadError> {
+        let bound = if self.read_committed { view.last_stable.0 } else { view.high_watermark.0 };
+        if let Some(read) = handle.reader().try_read_warm(offset, bytes_max, bound, min_one) {
+            return read;
+        }
+        let partitions = self.node.partitions();
+        partitions.metrics().on_cold_read();
+        let reader = handle.reader().clone();
+        let read = partitions.read_pool().run(move || reader.read(offset, bytes_max, bound, min_one)).await;
+        read.unwrap_or_else(|failed| {
+            tracing::error!(partition = %handle.id(), error = %failed, "a cold read failed");
+            Ok(LogSlice { parts: Vec::new(), next_offset: offset })
+        })
+    }
+}
+
+/// Waits until enough is committed, something else happens, the time is over, or the server stops.
+async fn wait_for_more(found: &Found, bytes_min: usize, wait: Duration, context: &RequestContext) {
+    let missing = bytes_min.saturating_sub(found.bytes) as i64;
+    let more = FetchWait::new(missing);
+    let _registrations: Vec<_> = found
+        .waiting_at
+        .iter()
+        .map(|at| at.handle.fetch_waiters().register(&more, at.seen, at.room))
+        .collect();
+    tokio::select! {
+        () = more.done() => {}
+        () = tokio::time::sleep(wait) => {}
+        () = context.draining.cancelled() => {}
+    }
+}
+
+/// Where the client's log leaves ours, if it says which epoch it read last (KIP-595).
+fn divergence(handle: &PartitionHandle, wanted: &Wanted) -> Result<Option<EpochEndOffset>, KafkaError> {
+    if wanted.last_fetched_epoch < 0 {
+        return Ok(None);
+    }
+    let Some((epoch, end)) = handle.epoch_end(wanted.last_fetched_epoch) else {
+        let message = format!("no leader epoch as new as {} is known", wanted.last_fetched_epoch);
+        return Err(KafkaError::new(ErrorCode::OffsetOutOfRange, message));
+    };
+    let parts = epoch.0 < wanted.last_fetched_epoch || end.0 < wanted.fetch_offset;
+    Ok(parts.then_some(EpochEndOffset { epoch: epoch.0, end_offset: end.0 }))
+}
+
+fn read_error(handle: &PartitionHandle, error: &ReadError) -> ErrorCode {
+    match error {
+        ReadError::OffsetOutOfRange { .. } => ErrorCode::OffsetOutOfRange,
+        ReadError::Damaged { .. } | ReadError::Io(_) => {
+            tracing::error!(partition = %handle.id(), %error, "cannot read the log");
+            ErrorCode::KafkaStorageError
+        }
+    }
+}
+
+fn failed(error_code: ErrorCode) -> PartitionData {
+    PartitionData { error_code, high_watermark: -1, ..PartitionData::default() }
+}
+
+fn to_records(slice: LogSlice) -> Records {
+    let mut parts: Vec<Part> = slice
+        .parts
+        .into_iter()
+        .map(|part| match part {
+            SlicePart::File { file, offset, len } => Part::Region(Region { source: file, offset, len }),
+            SlicePart::Bytes(bytes) => Part::Bytes(bytes),
+        })
+        .collect();
+    match parts.pop() {
+        None => Records::default(),
+        Some(Part::Bytes(bytes)) if parts.is_empty() => Records::Bytes(bytes),
+        Some(Part::Region(region)) if parts.is_empty() => Records::Region(region),
+        Some(last) => {
+            parts.push(last);
+            Records::Gather(parts)
+        }
+    }
+}
+
+/// Neighbours of one topic share an entry; the order of the partitions stays.
+fn by_topic(partitions: Vec<(PartitionKey, PartitionData)>) -> Vec<FetchableTopicResponse> {
+    let mut topics: Vec<FetchableTopicResponse> = Vec::new();
+    let mut last_key = None;
+    for (key, data) in partitions {
+        match topics.last_mut() {
+            Some(topic) if last_key.as_ref() == Some(&key.topic) => topic.partitions.push(data),
+            _ => {
+                let mut topic = FetchableTopicResponse { partitions: vec![data], ..Default::default() };
+                match &key.topic {
+                    TopicKey::Name(name) => topic.topic = name.clone(),
+                    TopicKey::Id(id) => topic.topic_id = *id,
+                }
+                topics.push(topic);
+                last_key = Some(key.topic);
+            }
+        }
+    }
+    topics
+}
+
+/// Tells whoever asked the wrong node who leads, and where that node is (KIP-951).
+fn name_leaders(
+    image: &ClusterImage,
+    listener: &str,
+    partitions: &mut [(PartitionKey, PartitionData)],
+) -> Vec<NodeEndpoint> {
+    let mut leaders = Vec::new();
+    for (key, data) in partitions {
+        let asked_wrong =
+            matches!(data.error_code, ErrorCode::NotLeaderOrFollower | ErrorCode::FencedLeaderEpoch);
+        if asked_wrong && let Some((leader, epoch)) = find_partition::leader(image, &key.topic, key.partition)
+        {
+            data.current_leader = LeaderIdAndEpoch { leader_id: leader.0, leader_epoch: epoch };
+            leaders.push(leader);
+        }
+    }
+    find_partition::endpoints(image, listener, leaders)
+        .into_iter()
+        .map(|at| NodeEndpoint { node_id: at.node.0, host: at.host, port: at.port, rack: at.rack })
+        .collect()
+}

@@ -1,0 +1,173 @@
+//! ListOffsets: the ends of a log, and the first record of a time.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use kafka_wire::RequestContext;
+use kafka_wire_core::messages::list_offsets::{
+    ListOffsetsPartition, ListOffsetsPartitionResponse, ListOffsetsRequest, ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+};
+use kafka_wire_core::{ErrorCode, Str};
+use log_engine::{ReadError, TimestampOffset};
+use storage_node_core::View;
+use storage_node_core::image::ClusterImage;
+
+use crate::kafka::error_code::KafkaError;
+use crate::kafka::find_partition::{self, TopicKey};
+use crate::node::Node;
+use crate::partition::PartitionHandle;
+
+/// Reads only what transactions have decided.
+const READ_COMMITTED: i8 = 1;
+
+/// What a timestamp field asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Asked {
+    /// The first record at or after it.
+    Time(i64),
+    /// One past the last readable record.
+    Latest,
+    /// The first record, on this disk or anywhere: without remote storage they are the same.
+    Earliest,
+    /// The record with the largest timestamp.
+    MaxTimestamp,
+    /// Something of remote storage, which there is none of.
+    Remote,
+}
+
+/// The question behind a timestamp, if the version has it.
+fn asked(timestamp: i64, version: i16) -> Option<Asked> {
+    let (asked, version_min) = match timestamp {
+        0.. => (Asked::Time(timestamp), 1),
+        -1 => (Asked::Latest, 1),
+        -2 => (Asked::Earliest, 1),
+        -3 => (Asked::MaxTimestamp, 7),
+        -4 => (Asked::Earliest, 8),
+        -5 => (Asked::Remote, 9),
+        -6 => (Asked::Remote, 11),
+        _ => return None,
+    };
+    (version >= version_min).then_some(asked)
+}
+
+pub(crate) async fn handle(
+    node: Arc<Node>,
+    context: RequestContext,
+    request: ListOffsetsRequest,
+) -> ListOffsetsResponse {
+    let image = node.image();
+    let version = context.api_version;
+    let read_committed = request.isolation_level == READ_COMMITTED;
+    let twice = asked_twice(&request);
+    let mut response = ListOffsetsResponse::default();
+    for topic in request.topics {
+        let mut partitions = Vec::with_capacity(topic.partitions.len());
+        for partition in topic.partitions {
+            let answer = match asked(partition.timestamp, version) {
+                _ if twice.contains(&(topic.name.clone(), partition.partition_index)) => {
+                    Err(KafkaError::new(ErrorCode::InvalidRequest, "the partition is asked for twice"))
+                }
+                None => {
+                    Err(KafkaError::new(ErrorCode::UnsupportedVersion, "this version has no such timestamp"))
+                }
+                Some(asked) => look_up(&node, &image, &topic.name, &partition, asked, read_committed).await,
+            };
+            let mut answer = answer.unwrap_or_else(|error| ListOffsetsPartitionResponse {
+                error_code: error.code,
+                ..ListOffsetsPartitionResponse::default()
+            });
+            answer.partition_index = partition.partition_index;
+            partitions.push(answer);
+        }
+        response.topics.push(ListOffsetsTopicResponse { name: topic.name, partitions });
+    }
+    response
+}
+
+fn asked_twice(request: &ListOffsetsRequest) -> HashSet<(Str, i32)> {
+    let mut seen = HashSet::new();
+    let mut twice = HashSet::new();
+    for topic in &request.topics {
+        for partition in &topic.partitions {
+            let key = (topic.name.clone(), partition.partition_index);
+            if !seen.insert(key.clone()) {
+                twice.insert(key);
+            }
+        }
+    }
+    twice
+}
+
+async fn look_up(
+    node: &Node,
+    image: &ClusterImage,
+    topic: &Str,
+    partition: &ListOffsetsPartition,
+    asked: Asked,
+    read_committed: bool,
+) -> Result<ListOffsetsPartitionResponse, KafkaError> {
+    let topic = find_partition::topic(image, &TopicKey::Name(topic.clone()))?;
+    let handle = find_partition::partition(node.partitions(), topic, partition.partition_index)?;
+    let view = handle.view();
+    view.check_leader(partition.current_leader_epoch)?;
+    let bound = if read_committed { view.last_stable } else { view.high_watermark };
+    let found = match asked {
+        Asked::Latest => Some(at(bound.0, view.leader_epoch.0)),
+        Asked::Earliest => Some(at(view.start.0, epoch_at_start(&handle, &view))),
+        Asked::Remote => None,
+        Asked::Time(timestamp) => {
+            search(node, &handle, move |reader| reader.offset_for_timestamp(timestamp, bound.0)).await?
+        }
+        Asked::MaxTimestamp => search(node, &handle, move |reader| reader.max_timestamp(bound.0)).await?,
+    };
+    Ok(found.map_or_else(ListOffsetsPartitionResponse::default, |found| ListOffsetsPartitionResponse {
+        timestamp: found.timestamp,
+        offset: found.offset,
+        leader_epoch: found.leader_epoch,
+        ..ListOffsetsPartitionResponse::default()
+    }))
+}
+
+fn at(offset: i64, leader_epoch: i32) -> TimestampOffset {
+    TimestampOffset { offset, timestamp: -1, leader_epoch }
+}
+
+fn epoch_at_start(handle: &PartitionHandle, view: &View) -> i32 {
+    handle.epoch_of(view.start).map_or(-1, |epoch| epoch.0)
+}
+
+/// Looks into the log on a thread that may wait for the disk.
+async fn search(
+    node: &Node,
+    handle: &PartitionHandle,
+    look: impl FnOnce(log_engine::LogReader) -> Result<Option<TimestampOffset>, ReadError> + Send + 'static,
+) -> Result<Option<TimestampOffset>, KafkaError> {
+    let reader = handle.reader().clone();
+    let failed = |error: &dyn std::fmt::Display| {
+        tracing::error!(partition = %handle.id(), %error, "cannot search the log by time");
+        KafkaError::new(ErrorCode::KafkaStorageError, error.to_string())
+    };
+    match node.partitions().read_pool().run(move || look(reader)).await {
+        Ok(Ok(found)) => Ok(found),
+        Ok(Err(error)) => Err(failed(&error)),
+        Err(error) => Err(failed(&error)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn special_timestamps_have_their_versions() {
+        assert_eq!(asked(0, 1), Some(Asked::Time(0)));
+        assert_eq!(asked(-1, 1), Some(Asked::Latest));
+        assert_eq!(asked(-2, 1), Some(Asked::Earliest));
+        assert_eq!((asked(-3, 6), asked(-3, 7)), (None, Some(Asked::MaxTimestamp)));
+        assert_eq!((asked(-4, 7), asked(-4, 8)), (None, Some(Asked::Earliest)));
+        assert_eq!((asked(-5, 8), asked(-5, 9)), (None, Some(Asked::Remote)));
+        assert_eq!((asked(-6, 10), asked(-6, 11)), (None, Some(Asked::Remote)));
+        assert_eq!(asked(-7, 11), None);
+    }
+}

@@ -1,0 +1,163 @@
+//! How the rest of the node speaks to one partition copy. Cheap to clone; stays usable (and answers "not the leader")
+//! after the copy was dropped.
+
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use bytes::Bytes;
+use log_engine::LogReader;
+use log_engine_core::EpochHistory;
+use parking_lot::RwLock;
+use proto_types::ids::{LeaderEpoch, Millis, Offset, TopicPartition};
+use records::BatchHeader;
+use storage_node_core::{Acks, DeleteRecordsError, ProduceError, Standing, View};
+use tokio::sync::oneshot;
+
+use super::fetch_wait::FetchWaiters;
+use super::settings::TopicSettings;
+use crate::disk::event::{DeleteRecords, Event, Produce};
+use crate::disk::event_queue::EventQueue;
+
+/// A batch that passed [`validate`](super::validation::validate).
+#[derive(Debug, Clone)]
+pub(crate) struct ValidBatch {
+    /// Exactly the batch.
+    pub(crate) bytes: Bytes,
+    pub(crate) header: BatchHeader,
+}
+
+/// What a producer is told of its batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ProduceOutcome {
+    pub(crate) base_offset: Offset,
+    /// Milliseconds of the append where the topic has `LogAppendTime`, else −1.
+    pub(crate) log_append_time: i64,
+    pub(crate) log_start: Offset,
+}
+
+/// The answer to a batch, in time. Dropping it forgets the answer, not the batch.
+#[derive(Debug)]
+pub(crate) struct PendingProduce(oneshot::Receiver<Result<ProduceOutcome, ProduceError>>);
+
+impl PendingProduce {
+    /// Waits for the answer.
+    pub(crate) async fn outcome(self) -> Result<ProduceOutcome, ProduceError> {
+        // The owner answers everything; if it is gone all the same, so is the leadership.
+        self.0.await.unwrap_or(Err(ProduceError::NotLeader))
+    }
+}
+
+/// See the module.
+#[derive(Debug, Clone)]
+pub(crate) struct PartitionHandle {
+    shared: Arc<Shared>,
+}
+
+/// What the owner shares with everybody else.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) id: TopicPartition,
+    /// The data directory that holds the copy, by its place in the configuration.
+    pub(crate) directory: usize,
+    pub(crate) queue: Arc<EventQueue<Event>>,
+    pub(crate) reader: ReaderHandle,
+    pub(crate) settings: ArcSwap<TopicSettings>,
+    pub(crate) view: RwLock<View>,
+    pub(crate) epochs: RwLock<EpochHistory>,
+    pub(crate) fetch_waiters: FetchWaiters,
+}
+
+/// The log's reader, with a `Debug` that does not walk the log.
+#[derive(Clone)]
+pub(crate) struct ReaderHandle(pub(crate) LogReader);
+
+impl std::fmt::Debug for ReaderHandle {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "LogReader({})", self.0.name())
+    }
+}
+
+impl PartitionHandle {
+    pub(crate) fn new(shared: Arc<Shared>) -> Self {
+        Self { shared }
+    }
+
+    /// The partition.
+    pub(crate) fn id(&self) -> TopicPartition {
+        self.shared.id
+    }
+
+    /// The data directory that holds the copy, by its place in the configuration.
+    pub(crate) fn directory(&self) -> usize {
+        self.shared.directory
+    }
+
+    /// The copy as of now.
+    pub(crate) fn view(&self) -> View {
+        *self.shared.view.read()
+    }
+
+    /// The topic's settings as of now.
+    pub(crate) fn settings(&self) -> Arc<TopicSettings> {
+        self.shared.settings.load_full()
+    }
+
+    /// Reads the log's files.
+    pub(crate) fn reader(&self) -> &LogReader {
+        &self.shared.reader.0
+    }
+
+    /// Those who wait for more to read.
+    pub(crate) fn fetch_waiters(&self) -> &FetchWaiters {
+        &self.shared.fetch_waiters
+    }
+
+    /// Where the largest leader epoch that is not above `epoch` ends: that epoch and the first offset after it.
+    pub(crate) fn epoch_end(&self, epoch: i32) -> Option<(LeaderEpoch, Offset)> {
+        let end = self.view().end;
+        let found = self.shared.epochs.read().end_offset_for(epoch, end.0);
+        found.map(|(epoch, offset)| (LeaderEpoch(epoch), Offset(offset)))
+    }
+
+    /// The leader epoch under which the record at `offset` was appended.
+    pub(crate) fn epoch_of(&self, offset: Offset) -> Option<LeaderEpoch> {
+        self.shared.epochs.read().epoch_of(offset.0).map(LeaderEpoch)
+    }
+
+    /// Queues a batch behind those that were queued before. Waits while too much is queued already. `deadline` is when a
+    /// producer with `acks=all` is told that it took too long, in monotonic milliseconds.
+    pub(crate) async fn produce(
+        &self,
+        batch: ValidBatch,
+        acks: Acks,
+        deadline: Millis,
+    ) -> Result<PendingProduce, ProduceError> {
+        if self.view().standing == Standing::Failed {
+            return Err(ProduceError::LogFailed);
+        }
+        let (reply, answer) = oneshot::channel();
+        let permit =
+            self.shared.queue.permit(batch.bytes.len()).await.map_err(|_| ProduceError::NotLeader)?;
+        let produce = Produce {
+            id: self.shared.id,
+            bytes: batch.bytes,
+            header: batch.header,
+            acks,
+            deadline,
+            reply,
+            permit,
+        };
+        self.shared.queue.push(Event::Produce(produce)).map_err(|_| ProduceError::NotLeader)?;
+        Ok(PendingProduce(answer))
+    }
+
+    /// Moves the log's start to `before`, or to the high watermark. The new start.
+    pub(crate) async fn delete_records(&self, before: Option<Offset>) -> Result<Offset, DeleteRecordsError> {
+        let gone = DeleteRecordsError::NotLeader;
+        let (reply, answer) = oneshot::channel();
+        let permit = self.shared.queue.permit(0).await.map_err(|_| gone)?;
+        let event = DeleteRecords { id: self.shared.id, before, reply, permit };
+        self.shared.queue.push(Event::DeleteRecords(event)).map_err(|_| gone)?;
+        answer.await.unwrap_or(Err(gone))
+    }
+}

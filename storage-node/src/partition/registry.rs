@@ -1,0 +1,417 @@
+//! All partition copies of this node: opened, changed and dropped as the metadata says, found by id.
+//!
+//! [`Partitions::apply`] is called by the metadata feed alone, one call after the other, and returns when everything is
+//! done: only then may the node say that the partitions it leads are open. A copy that cannot be opened stays listed as
+//! failed, so that clients get a storage error and not a wrong answer.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use log_engine::{DataDir, FlusherConfig};
+use parking_lot::{Mutex, RwLock};
+use proto_types::ids::{NodeId, TopicPartition};
+use proto_types::metadata::ConfigResource;
+use storage_node_core::NewEpoch;
+use storage_node_core::effective_config::ConfigView;
+use storage_node_core::image::{ClusterImage, ConfigMap, ImageDelta, LocalPartition};
+use tokio::sync::{oneshot, watch};
+
+use super::handle::PartitionHandle;
+use super::metrics::PartitionMetrics;
+use super::settings::{TopicLimits, TopicSettings};
+use crate::clock::Clock;
+use crate::disk::event::{Event, Open};
+use crate::disk::event_queue::{EventQueue, QueueLimits};
+use crate::disk::health::DiskHealth;
+use crate::disk::log_thread::{LogThread, partition_of};
+use crate::disk::read_pool::ReadPool;
+
+/// How often the disks are looked at.
+const HEALTH_INTERVAL: Duration = Duration::from_millis(250);
+
+/// Unknown logs that are named one by one.
+const STRAYS_NAMED_MAX: usize = 20;
+
+/// Bounds of the partition runtime that Kafka has no name for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct PartitionLimits {
+    /// Of each topic's partitions.
+    pub(crate) topic: TopicLimits,
+    /// Of the queue in front of each data directory's log thread.
+    pub(crate) queue: QueueLimits,
+    /// Of each data directory's flushers.
+    pub(crate) flusher: FlusherConfig,
+    /// Threads that wait for cold reads and unpack large batches.
+    pub(crate) read_threads: usize,
+    /// Jobs that may wait for a read thread.
+    pub(crate) read_queue_max: usize,
+    /// A disk that keeps somebody waiting for so long makes the node unhealthy.
+    pub(crate) disk_stall_ms: i64,
+}
+
+impl Default for PartitionLimits {
+    fn default() -> Self {
+        Self {
+            topic: TopicLimits::default(),
+            // Two requests of the largest size, or many small ones.
+            queue: QueueLimits { events_max: 10_000, bytes_max: 128 << 20 },
+            flusher: FlusherConfig::default(),
+            read_threads: 4,
+            read_queue_max: 1_000,
+            // A hiccup of a cloud disk lasts seconds and must not move every leader away.
+            disk_stall_ms: 10_000,
+        }
+    }
+}
+
+/// What the partition runtime is made of.
+#[derive(Debug)]
+pub(crate) struct PartitionsConfig {
+    pub(crate) node: NodeId,
+    /// Node configs that stand in the node's own configuration; they are defaults of topic configs.
+    pub(crate) file_configs: ConfigMap,
+    pub(crate) limits: PartitionLimits,
+    pub(crate) clock: Clock,
+    pub(crate) metrics: PartitionMetrics,
+}
+
+/// What is known of a partition on this node.
+#[derive(Debug, Clone)]
+pub(crate) enum Lookup {
+    /// The copy is open.
+    Open(PartitionHandle),
+    /// The copy is here but cannot be opened.
+    Failed,
+    /// There is no copy here, or it is not open yet.
+    Absent,
+}
+
+/// All partition copies of this node.
+#[derive(Debug)]
+pub(crate) struct Partitions {
+    config: PartitionsConfig,
+    directories: Vec<Directory>,
+    read_pool: ReadPool,
+    copies: RwLock<HashMap<TopicPartition, Copy>>,
+    /// In which directory each copy lies, those included that are not open.
+    placed: Mutex<HashMap<TopicPartition, usize>>,
+    healthy: watch::Sender<bool>,
+    strays_named: AtomicBool,
+}
+
+/// One data directory with the thread that owns it.
+struct Directory {
+    data: DataDir,
+    queue: Arc<EventQueue<Event>>,
+    health: Arc<DiskHealth>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl std::fmt::Debug for Directory {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Directory({})", self.data.path().display())
+    }
+}
+
+#[derive(Debug, Clone)]
+enum Copy {
+    Open { handle: PartitionHandle, settings: Arc<TopicSettings> },
+    Failed,
+}
+
+/// Where a copy lies and how large it is.
+#[derive(Debug, Clone)]
+pub(crate) struct CopySize {
+    pub(crate) id: TopicPartition,
+    pub(crate) bytes: u64,
+}
+
+impl Partitions {
+    /// Starts the threads over open data directories. No copy is open before the first [`Partitions::apply`].
+    pub(crate) fn start(config: PartitionsConfig, data: Vec<DataDir>) -> std::io::Result<Arc<Self>> {
+        let limits = &config.limits;
+        let read_pool = ReadPool::start(limits.read_threads, limits.read_queue_max)?;
+        let mut directories = Vec::new();
+        let mut placed = HashMap::new();
+        for (place, data) in data.into_iter().enumerate() {
+            for name in data.list().map_err(std::io::Error::other)? {
+                let first = *placed.entry(partition_of(name)).or_insert(place);
+                if first != place {
+                    tracing::error!(partition = %name, "two data directories hold a copy; the first one counts");
+                }
+            }
+            let queue = Arc::new(EventQueue::new(limits.queue));
+            let health = Arc::new(DiskHealth::new());
+            let thread = LogThread {
+                me: config.node,
+                data: data.clone(),
+                directory: place,
+                queue: Arc::clone(&queue),
+                health: Arc::clone(&health),
+                clock: config.clock,
+                metrics: config.metrics.clone(),
+            };
+            let thread = Mutex::new(Some(thread.start(limits.flusher.clone())?));
+            directories.push(Directory { data, queue, health, thread });
+        }
+        let copies = RwLock::default();
+        let placed = Mutex::new(placed);
+        let healthy = watch::Sender::new(true);
+        let partitions = Arc::new(Self {
+            config,
+            directories,
+            read_pool,
+            copies,
+            placed,
+            healthy,
+            strays_named: AtomicBool::new(false),
+        });
+        watch_disks(Arc::downgrade(&partitions))?;
+        Ok(partitions)
+    }
+
+    /// Finds a copy.
+    pub(crate) fn get(&self, id: TopicPartition) -> Lookup {
+        match self.copies.read().get(&id) {
+            Some(Copy::Open { handle, .. }) => Lookup::Open(handle.clone()),
+            Some(Copy::Failed) => Lookup::Failed,
+            None => Lookup::Absent,
+        }
+    }
+
+    /// Threads for work that may take long.
+    pub(crate) fn read_pool(&self) -> &ReadPool {
+        &self.read_pool
+    }
+
+    /// What is counted.
+    pub(crate) fn metrics(&self) -> &PartitionMetrics {
+        &self.config.metrics
+    }
+
+    /// Whether all disks do their work; follows the stall threshold.
+    pub(crate) fn watch_healthy(&self) -> watch::Receiver<bool> {
+        self.healthy.subscribe()
+    }
+
+    /// The data directories, in the order of the configuration.
+    pub(crate) fn directories(&self) -> impl Iterator<Item = &DataDir> {
+        self.directories.iter().map(|directory| &directory.data)
+    }
+
+    /// The copies in a data directory, given by its place, with their sizes.
+    pub(crate) fn copies_in(&self, directory: usize) -> Vec<CopySize> {
+        let copies = self.copies.read();
+        let open = copies.values().filter_map(|copy| match copy {
+            Copy::Open { handle, .. } if handle.directory() == directory => Some(handle.clone()),
+            Copy::Open { .. } | Copy::Failed => None,
+        });
+        let handles: Vec<_> = open.collect();
+        drop(copies);
+        handles
+            .into_iter()
+            .map(|handle| CopySize { id: handle.id(), bytes: handle.reader().size_bytes() })
+            .collect()
+    }
+
+    /// Makes the copies match `image`, given what `delta` says has changed. When it returns, every copy that this node
+    /// leads is open (or failed), and every dropped one is gone.
+    pub(crate) async fn apply(&self, image: &ClusterImage, delta: &ImageDelta) {
+        let mut partitions: BTreeSet<TopicPartition> = delta.partitions.clone();
+        let mut settings_changed = BTreeSet::new();
+        let all = delta.configs.iter().any(|of| !matches!(of, ConfigResource::Topic(_)));
+        for &id in self.copies.read().keys() {
+            if delta.topics.contains(&id.topic) {
+                partitions.insert(id);
+            }
+            if all || delta.configs.contains(&ConfigResource::Topic(id.topic)) {
+                settings_changed.insert(id);
+            }
+        }
+        let mut opening = Vec::new();
+        let mut done = Vec::new();
+        for id in partitions {
+            match image.partition_on(self.config.node, id) {
+                Some(local) => match self.get(id) {
+                    Lookup::Open(handle) => done.extend(self.change_epoch(&handle, &local).await),
+                    Lookup::Failed => {}
+                    Lookup::Absent => opening.extend(self.begin_open(image, &local).await),
+                },
+                None => done.extend(self.begin_drop(id, image).await),
+            }
+        }
+        for id in settings_changed {
+            self.change_settings(image, id);
+        }
+        for (id, settings, opened) in opening {
+            let copy = match opened.await {
+                Ok(Ok(handle)) => Copy::Open { handle, settings },
+                Ok(Err(_)) | Err(_) => Copy::Failed,
+            };
+            self.copies.write().insert(id, copy);
+        }
+        for done in done {
+            // A thread that ended does nothing any more, which is what is waited for.
+            drop(done.await);
+        }
+        if !self.strays_named.swap(true, Ordering::Relaxed) {
+            self.name_strays(image);
+        }
+    }
+
+    /// Names the logs on this node's disks that the metadata does not place here: left behind by topics that were deleted
+    /// while the node was down, or whose log could not be opened. They are left alone: deleting on the word of metadata
+    /// that may have been lost would be worse than keeping them.
+    fn name_strays(&self, image: &ClusterImage) {
+        let placed = self.placed.lock();
+        let strays: Vec<_> =
+            placed.iter().filter(|(id, _)| image.partition_on(self.config.node, **id).is_none()).collect();
+        for &(id, &place) in strays.iter().take(STRAYS_NAMED_MAX) {
+            let path = self.directories[place].data.path().join(id.to_string());
+            tracing::warn!(path = %path.display(), "the cluster does not know this log; remove it if it is not needed");
+        }
+        if strays.len() > STRAYS_NAMED_MAX {
+            tracing::warn!(count = strays.len(), "more logs are unknown to the cluster");
+        }
+    }
+
+    /// Flushes and closes everything. The door must have stopped before.
+    pub(crate) async fn close(&self) {
+        for directory in &self.directories {
+            // A queue that is closed already belongs to a thread that has ended.
+            drop(directory.queue.push(Event::Stop));
+        }
+        let threads: Vec<_> =
+            self.directories.iter().filter_map(|directory| directory.thread.lock().take()).collect();
+        let joined = tokio::task::spawn_blocking(move || {
+            for thread in threads {
+                if thread.join().is_err() {
+                    tracing::error!("a log thread had panicked");
+                }
+            }
+        });
+        if joined.await.is_err() {
+            tracing::error!("waiting for the log threads failed");
+        }
+        self.copies.write().clear();
+    }
+
+    async fn change_epoch(
+        &self,
+        handle: &PartitionHandle,
+        local: &LocalPartition,
+    ) -> Option<oneshot::Receiver<()>> {
+        let (done, receiver) = oneshot::channel();
+        let event = Event::NewEpoch { id: local.id, epoch: new_epoch(local), done };
+        self.send(handle.directory(), event).await;
+        Some(receiver)
+    }
+
+    async fn begin_open(
+        &self,
+        image: &ClusterImage,
+        local: &LocalPartition,
+    ) -> Option<(TopicPartition, Arc<TopicSettings>, oneshot::Receiver<Result<PartitionHandle, String>>)>
+    {
+        let settings = Arc::new(self.settings(image, local));
+        let (done, opened) = oneshot::channel();
+        let open = Open { id: local.id, settings: Arc::clone(&settings), epoch: new_epoch(local), done };
+        self.send(self.place(local.id), Event::Open(open)).await;
+        Some((local.id, settings, opened))
+    }
+
+    /// The copy does not belong here any more. Its files go only if the topic is known to be gone or placed elsewhere,
+    /// which is what the image says.
+    async fn begin_drop(&self, id: TopicPartition, image: &ClusterImage) -> Option<oneshot::Receiver<()>> {
+        let copy = self.copies.write().remove(&id)?;
+        let Copy::Open { handle, .. } = copy else { return None };
+        tracing::info!(partition = %id, index = %image.index(), "drop a partition copy");
+        self.placed.lock().remove(&id);
+        let (done, receiver) = oneshot::channel();
+        self.send(handle.directory(), Event::Drop { id, delete: true, done }).await;
+        Some(receiver)
+    }
+
+    fn change_settings(&self, image: &ClusterImage, id: TopicPartition) {
+        let Some(local) = image.partition_on(self.config.node, id) else { return };
+        let new = Arc::new(self.settings(image, &local));
+        let mut copies = self.copies.write();
+        let Some(Copy::Open { handle, settings }) = copies.get_mut(&id) else { return };
+        if *settings == new {
+            return;
+        }
+        *settings = Arc::clone(&new);
+        let directory = &self.directories[handle.directory()];
+        // Bounded by the number of copies: one event for each per change of the metadata.
+        drop(directory.queue.push(Event::Settings { id, settings: new }));
+    }
+
+    fn settings(&self, image: &ClusterImage, local: &LocalPartition) -> TopicSettings {
+        let view = ConfigView::new(image, self.config.node, &self.config.file_configs);
+        TopicSettings::resolve(&view, local.id.topic, &local.topic_name, &self.config.limits.topic)
+    }
+
+    /// The directory that has the copy, else the one with the fewest copies.
+    fn place(&self, id: TopicPartition) -> usize {
+        let mut placed = self.placed.lock();
+        if let Some(&place) = placed.get(&id) {
+            return place;
+        }
+        let mut counts = vec![0usize; self.directories.len()];
+        for &place in placed.values() {
+            counts[place] += 1;
+        }
+        let place = (0..counts.len()).min_by_key(|&place| counts[place]).unwrap_or(0);
+        placed.insert(id, place);
+        place
+    }
+
+    /// Queues a change of the metadata behind the clients' work.
+    async fn send(&self, directory: usize, event: Event) {
+        let queue = &self.directories[directory].queue;
+        // The permit only paces the feed; a closed queue answers by dropping the event.
+        if let Ok(permit) = queue.permit(0).await {
+            drop(queue.push(event));
+            drop(permit);
+        }
+    }
+
+    /// The longest that any disk has kept somebody waiting.
+    fn stalled_ms(&self) -> i64 {
+        let now = self.config.clock.monotonic();
+        self.directories.iter().map(|directory| directory.health.stalled_ms(now)).max().unwrap_or(0)
+    }
+}
+
+fn new_epoch(local: &LocalPartition) -> NewEpoch {
+    NewEpoch {
+        leader: local.state.leader,
+        leader_epoch: local.state.leader_epoch,
+        partition_epoch: local.state.partition_epoch,
+        replication_factor: local.state.replicas.len(),
+        isr: local.state.isr.clone(),
+    }
+}
+
+/// Looks at the disks now and then, on a thread of its own: what it watches for is that everything else hangs.
+fn watch_disks(partitions: Weak<Partitions>) -> std::io::Result<()> {
+    std::thread::Builder::new().name("weir-disk-health".to_owned()).spawn(move || {
+        while let Some(partitions) = partitions.upgrade() {
+            let stalled_ms = partitions.stalled_ms();
+            let healthy = stalled_ms < partitions.config.limits.disk_stall_ms;
+            let changed =
+                partitions.healthy.send_if_modified(|was| std::mem::replace(was, healthy) != healthy);
+            match (changed, healthy) {
+                (true, true) => tracing::info!("the disks work again"),
+                (true, false) => tracing::error!(stalled_ms, "a disk does not answer: the node is unhealthy"),
+                (false, _) => {}
+            }
+            drop(partitions);
+            std::thread::sleep(HEALTH_INTERVAL);
+        }
+    })?;
+    Ok(())
+}

@@ -1,0 +1,172 @@
+//! The configs of one topic as its partitions on this node act on them, resolved once per change.
+
+use log_engine::LogConfig;
+use proto_types::ids::TopicId;
+use records::TimestampType;
+use storage_node_core::effective_config::ConfigView;
+use storage_node_core::{FlushMode, ReplicaConfig};
+
+/// Bounds of the partition runtime that Kafka has no name for and that are the same for all topics.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct TopicLimits {
+    /// Producers that may wait for the high watermark at one partition.
+    pub(crate) produce_waiters_max: usize,
+    /// Idempotent producers that one partition remembers.
+    pub(crate) producers_per_partition_max: usize,
+    /// Largest decompressed size of a batch that has to be looked into, bytes; the topic config
+    /// `max.decompressed.message.bytes` can only lower it.
+    pub(crate) unpacked_batch_bytes_max: usize,
+}
+
+impl Default for TopicLimits {
+    fn default() -> Self {
+        Self {
+            produce_waiters_max: 100_000,
+            producers_per_partition_max: 100_000,
+            unpacked_batch_bytes_max: 128 << 20,
+        }
+    }
+}
+
+/// What a topic's partitions need to know.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct TopicSettings {
+    /// The topic's name, for answers and messages to people.
+    pub(crate) topic_name: String,
+    /// `max.message.bytes`: largest batch, compressed.
+    pub(crate) batch_bytes_max: usize,
+    /// `segment.bytes`, which no append may exceed.
+    pub(crate) segment_bytes: usize,
+    /// Whether `cleanup.policy` has `compact`: every record needs a key.
+    pub(crate) compacted: bool,
+    /// Whether `cleanup.policy` has `delete`: clients may delete records.
+    pub(crate) deletable: bool,
+    /// `message.timestamp.type`.
+    pub(crate) timestamp_type: TimestampType,
+    /// `message.timestamp.before.max.ms`.
+    pub(crate) timestamp_before_ms_max: i64,
+    /// `message.timestamp.after.max.ms`.
+    pub(crate) timestamp_after_ms_max: i64,
+    /// Largest decompressed size of a batch that has to be looked into.
+    pub(crate) unpacked_batch_bytes_max: usize,
+    /// `producer.id.expiration.ms`: an idempotent producer is forgotten after so long.
+    pub(crate) producer_expiration_ms: i64,
+    /// What the replica acts on.
+    pub(crate) replica: ReplicaConfig,
+    /// What the log acts on.
+    pub(crate) log: LogConfig,
+}
+
+impl TopicSettings {
+    /// The settings of `topic` as of the view's image. Values were checked when they were set; one that cannot be read
+    /// all the same (set by a newer version) counts as the built-in default.
+    pub(crate) fn resolve(
+        view: &ConfigView<'_>,
+        topic: TopicId,
+        topic_name: &str,
+        limits: &TopicLimits,
+    ) -> Self {
+        let text = |name| view.topic_value(Some(topic), name).unwrap_or_default();
+        let number = |name, default: i64| text(name).trim().parse::<i64>().unwrap_or(default);
+        let size = |name, default: usize| usize::try_from(number(name, default as i64)).unwrap_or(default);
+        let expiration = view.node_value("producer.id.expiration.ms").unwrap_or_default();
+        let policy = text("cleanup.policy");
+        let has_policy = |wanted: &str| policy.split(',').any(|item| item.trim() == wanted);
+        let unpacked =
+            size("max.decompressed.message.bytes", usize::MAX).min(limits.unpacked_batch_bytes_max);
+        let defaults = LogConfig::default();
+        let segment_bytes = size("segment.bytes", defaults.segment_bytes as usize);
+        Self {
+            topic_name: topic_name.to_owned(),
+            batch_bytes_max: size("max.message.bytes", 1_048_588),
+            segment_bytes,
+            compacted: has_policy("compact"),
+            deletable: has_policy("delete"),
+            timestamp_type: match text("message.timestamp.type").as_str() {
+                "LogAppendTime" => TimestampType::LogAppendTime,
+                _ => TimestampType::CreateTime,
+            },
+            timestamp_before_ms_max: number("message.timestamp.before.max.ms", i64::MAX),
+            timestamp_after_ms_max: number("message.timestamp.after.max.ms", 3_600_000),
+            unpacked_batch_bytes_max: unpacked,
+            producer_expiration_ms: expiration.trim().parse().unwrap_or(86_400_000),
+            replica: ReplicaConfig {
+                min_insync: size("min.insync.replicas", 1),
+                flush: match text("weir.flush").as_str() {
+                    "os" => FlushMode::Os,
+                    _ => FlushMode::Ack,
+                },
+                waiters_max: limits.produce_waiters_max,
+            },
+            log: LogConfig {
+                segment_bytes: segment_bytes as u64,
+                segment_ms: number("segment.ms", defaults.segment_ms),
+                index_interval_bytes: number("index.interval.bytes", 4096).unsigned_abs(),
+                index_bytes_max: number("segment.index.bytes", 10 << 20).unsigned_abs(),
+                producers_max: limits.producers_per_partition_max,
+                unpacked_batch_bytes_max: unpacked,
+                ..defaults
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proto_types::ids::{MetadataIndex, NodeId};
+    use proto_types::metadata::{ConfigResource, MetadataChange};
+    use std::collections::BTreeMap;
+    use storage_node_core::image::ClusterImage;
+    use uuid::Uuid;
+
+    fn resolve(configs: &[(&str, &str)]) -> TopicSettings {
+        let topic = TopicId(Uuid::from_u128(1));
+        let mut image = ClusterImage::empty();
+        let mut changes = vec![MetadataChange::TopicCreated { topic, name: "t".into() }];
+        changes.extend(configs.iter().map(|&(name, value)| MetadataChange::ConfigSet {
+            resource: ConfigResource::Topic(topic),
+            name: name.to_owned(),
+            value: Some(value.to_owned()),
+        }));
+        image.apply(MetadataIndex(1), &changes);
+        let file = BTreeMap::new();
+        TopicSettings::resolve(
+            &ConfigView::new(&image, NodeId(1), &file),
+            topic,
+            "t",
+            &TopicLimits::default(),
+        )
+    }
+
+    #[test]
+    fn defaults_are_kafkas() {
+        let settings = resolve(&[]);
+        assert_eq!(settings.batch_bytes_max, 1_048_588);
+        assert_eq!(settings.segment_bytes, 1 << 30);
+        assert_eq!((settings.compacted, settings.deletable), (false, true));
+        assert_eq!(settings.timestamp_type, TimestampType::CreateTime);
+        assert_eq!(settings.timestamp_before_ms_max, i64::MAX);
+        assert_eq!(settings.timestamp_after_ms_max, 3_600_000);
+        assert_eq!((settings.replica.min_insync, settings.replica.flush), (1, FlushMode::Ack));
+    }
+
+    #[test]
+    fn what_is_set_counts() {
+        let settings = resolve(&[
+            ("cleanup.policy", "compact,delete"),
+            ("max.message.bytes", "2000"),
+            ("segment.bytes", "1048576"),
+            ("message.timestamp.type", "LogAppendTime"),
+            ("message.timestamp.before.max.ms", "5"),
+            ("min.insync.replicas", "2"),
+            ("weir.flush", "os"),
+        ]);
+        assert_eq!((settings.batch_bytes_max, settings.segment_bytes), (2_000, 1 << 20));
+        assert_eq!((settings.compacted, settings.deletable), (true, true));
+        assert_eq!(settings.timestamp_type, TimestampType::LogAppendTime);
+        assert_eq!(settings.timestamp_before_ms_max, 5);
+        assert_eq!((settings.replica.min_insync, settings.replica.flush), (2, FlushMode::Os));
+        assert_eq!(settings.log.segment_bytes, 1 << 20);
+    }
+}
