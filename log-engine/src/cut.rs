@@ -7,7 +7,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use log_engine_core::ProducerStates;
+use log_engine_core::{ProducerStates, producer_snapshot};
 
 use crate::disk::OpenMode;
 use crate::error::{FileError, LogError};
@@ -21,7 +21,8 @@ use crate::snapshots;
 
 impl Log {
     /// Takes away all batches that reach `offset` or beyond. Answers the new end, which is below `offset` if that lay
-    /// inside a batch. Waits for the device.
+    /// inside a batch; if it lies below the start (which was inside that batch too), the empty log starts there. Waits
+    /// for the device.
     pub fn truncate_to(&mut self, offset: i64) -> Result<i64, LogError> {
         self.check_writable()?;
         let (start, end) = (self.start(), self.end());
@@ -52,6 +53,7 @@ impl Log {
         let segment = segments[at].clone();
         let disk = self.data.disk().clone();
         let flushed = self.flushed().min(end);
+        self.shared.start.fetch_min(end, Ordering::Release);
         self.shared.end.store(end, Ordering::Release);
         self.shared.flushed.store(flushed, Ordering::Release);
         if let Some(in_flight) = &mut self.in_flight {
@@ -59,9 +61,10 @@ impl Log {
             in_flight.superseded = true;
         }
         let record = FlushedEnd {
-            start: self.start().min(end),
+            start: self.start(),
             end: flushed,
-            active_base: segment.base_offset(),
+            // The oldest segment of which not everything is surely durable.
+            active_base: segments[floor(segments, flushed).min(at)].base_offset(),
             index_entries: 0,
             time_index_entries: 0,
         };
@@ -119,20 +122,29 @@ impl Log {
     }
 
     fn reload_producers(&mut self, end: i64) -> Result<(), FileError> {
-        let disk = self.data.disk().clone();
-        let producers_max = self.config.producers_max;
-        let newest = snapshots::load_newest(&*disk, &self.dir, &self.snapshots, end, producers_max)?;
-        let (from, mut producers) = newest.unwrap_or_else(|| (i64::MIN, ProducerStates::new(producers_max)));
-        for segment in self.shared.segments().iter() {
-            if segment.state().read().next_offset <= from {
-                continue;
-            }
-            let replayed = replay_segment(segment, from, |header| producers.append(&producer_batch(header)));
-            replayed.map_err(|f| file_error(f, segment))?;
-        }
-        self.producers = producers;
+        self.producers = self.producers_as_of(end)?;
         self.bytes_since_snapshot = 1;
         Ok(())
+    }
+
+    /// The producers after all batches below `end`, from the newest snapshot and the batches since.
+    fn producers_as_of(&self, end: i64) -> Result<ProducerStates, FileError> {
+        let disk = self.data.disk();
+        let producers_max = self.config.producers_max;
+        let newest = snapshots::load_newest(&**disk, &self.dir, &self.snapshots, end, producers_max)?;
+        let (from, mut producers) = newest.unwrap_or_else(|| (i64::MIN, ProducerStates::new(producers_max)));
+        for segment in self.shared.segments().iter() {
+            if segment.state().read().next_offset <= from || segment.base_offset() >= end {
+                continue;
+            }
+            let replayed = replay_segment(segment, from, |header| {
+                if header.base_offset >= from && header.base_offset < end {
+                    producers.append(&producer_batch(header));
+                }
+            });
+            replayed.map_err(|f| file_error(f, segment))?;
+        }
+        Ok(producers)
     }
 
     /// Moves the start up to `offset` (KIP-107): records below are not served any more, and segments that hold only
@@ -146,19 +158,24 @@ impl Log {
         if offset <= start {
             return Ok(());
         }
+        let segments = self.shared.segments();
+        let kept = floor(&segments, offset);
+        let base = segments.get(kept).map_or(start, |s| s.base_offset());
+        if kept > 0 && !self.snapshots.contains(&base) {
+            // What the producers wrote into the segments that go can be read from nowhere else any more.
+            let bytes = self.producers_as_of(base).map(|p| producer_snapshot::encode(&p));
+            bytes.and_then(|b| self.write_snapshot(base, &b)).map_err(|e| self.changing_failed(e))?;
+        }
         // What is recorded must be all there is, since the segment that it names may be among those that go.
         self.sync_now()?;
         let record = FlushedEnd { start: offset, ..self.record(end) };
         self.data.ends().set_durably(self.name, record).map_err(|e| self.changing_failed(e))?;
         self.shared.start.store(offset, Ordering::Release);
         self.dirty.epochs |= self.epochs.truncate_from_start(offset);
-        let segments = self.shared.segments();
-        let kept = floor(&segments, offset);
         if kept == 0 {
             return Ok(());
         }
         *self.shared.segments.write() = Arc::new(segments[kept..].to_vec());
-        let base = segments[kept].base_offset();
         let mut remove = || -> Result<(), FileError> {
             for old in &segments[..kept] {
                 self.remove_segment(old)?;

@@ -70,7 +70,9 @@ impl DataDir {
             if entries.iter().any(|e| !of_unfinished_format(&e.name) && e.name != "lost+found") {
                 return Err(DataDirError::Foreign { path: path.to_owned(), file: META_FILE });
             }
-            if let Some(above) = path.parent().filter(|p| !p.as_os_str().is_empty()) {
+            if let Some(above) = path.parent() {
+                // A relative path of one name lies in the current directory.
+                let above = if above.as_os_str().is_empty() { Path::new(".") } else { above };
                 disk.sync_dir(above).map_err(|e| FileError::new("sync", above, e))?;
             }
         }

@@ -86,10 +86,17 @@ pub enum LogError {
     Io(#[from] FileError),
 }
 
-/// Why a flush failed. The log that it belongs to is poisoned by it.
+/// Why a flush failed.
 #[derive(Debug, thiserror::Error)]
-#[error("flush failed: {0}")]
-pub struct FlushError(#[from] pub FileError);
+pub enum FlushError {
+    /// Data may be lost though the cache still shows them: the log is poisoned by it.
+    #[error("flush failed: {0}")]
+    Failed(FileError),
+    /// No space is left for a small file that goes with the data. Nothing is lost; the log will want to be flushed
+    /// again.
+    #[error("flush found no space: {0}")]
+    DiskFull(FileError),
+}
 
 /// Why a read found nothing.
 #[derive(Debug, thiserror::Error)]

@@ -17,6 +17,7 @@ use crate::data_dir::{DataDir, write_file};
 use crate::descriptors::Pin;
 use crate::disk::{Disk, FileSystem};
 use crate::error::{FileError, FlushError};
+use crate::log::is_disk_full;
 use crate::{LogName, epoch_file};
 
 /// What must be durable for the log's flushed end to move.
@@ -72,8 +73,8 @@ impl FlushHandle {
 
     /// Syncs, file by file.
     pub fn sync(&self) -> Result<(), FlushError> {
-        self.work.sync_files()?;
-        Ok(self.work.sync_names(false)?)
+        self.work.sync_files().map_err(FlushError::Failed)?;
+        self.work.sync_names(false).map_err(names_failed)
     }
 
     /// The outcome to hand back to the log.
@@ -104,6 +105,13 @@ impl FlushWork {
             self.disk.sync_dir(above).map_err(|e| FileError::new("sync", above, e))?;
         }
         Ok(())
+    }
+}
+
+fn names_failed(error: FileError) -> FlushError {
+    match is_disk_full(&error.source) {
+        true => FlushError::DiskFull(error),
+        false => FlushError::Failed(error),
     }
 }
 
@@ -253,7 +261,7 @@ impl Queue {
         match file_system.sync() {
             Ok(()) => {
                 for handle in round {
-                    let result = handle.work.sync_names(true).map_err(FlushError);
+                    let result = handle.work.sync_names(true).map_err(names_failed);
                     on_done(handle.done(result));
                 }
             }

@@ -216,6 +216,8 @@ fn write_anew(
     }
     let write = || -> std::io::Result<Arc<dyn DiskFile>> {
         let file = disk.open(&new_path, OpenMode::CreateOrEmpty)?;
+        // Room for what will be appended, so that a full disk does not keep logs from being deleted.
+        file.reserve(0, (2 * RECORDS_BEFORE_REWRITE).max(8 * ends.len() as u64) * RECORD_BYTES as u64);
         file.write_at(&bytes, 0)?;
         file.sync()?;
         disk.rename(&new_path, &path)?;
@@ -393,7 +395,8 @@ mod tests {
         let (disk, ends) = new_dir();
         ends.note(log(1), end(5));
         ends.write().unwrap();
-        disk.inject(SimFault::Sync(FILE_NAME.into()));
+        // The descriptor was opened under the name that the file had while it was written.
+        disk.inject(SimFault::Sync("flushed-ends.tmp".into()));
         assert!(ends.sync().is_err());
         ends.write().unwrap();
         ends.sync().unwrap();

@@ -25,7 +25,7 @@ use crate::config::LogConfig;
 use crate::data_dir::{DELETED_SUFFIX, DataDir, remove_dir_and_files};
 use crate::descriptors::{CachedFile, Pin};
 use crate::disk::{DiskFile, OpenMode};
-use crate::error::{AppendError, FileError, LogError, OpenError};
+use crate::error::{AppendError, FileError, FlushError, LogError, OpenError};
 use crate::flush::{EpochFile, FlushDone, FlushHandle, FlushWork};
 use crate::flushed_ends::FlushedEnd;
 use crate::index::{Entry, SparseIndex};
@@ -109,7 +109,7 @@ impl Log {
             unpacked_bytes_max: AtomicUsize::new(config.unpacked_batch_bytes_max),
         });
         let unsnapshotted = report.end > recovered.snapshot_offset.max(report.start);
-        let mut log = Log {
+        let log = Log {
             data: data.clone(),
             name,
             dir,
@@ -128,7 +128,6 @@ impl Log {
             epochs_written: Arc::new(Mutex::new(0)),
             reserved: 0,
         };
-        log.dirty.epochs = !log.epochs.entries().is_empty() && report.batches_walked > 0;
         if report.end > 0 {
             log.note_record();
         }
@@ -452,21 +451,27 @@ impl Log {
             return;
         }
         let bytes = log_engine_core::producer_snapshot::encode(&self.producers);
+        if let Err(error) = self.write_snapshot(offset, &bytes) {
+            tracing::warn!(log = %self.name, %error, "go on without a producer snapshot");
+        }
+    }
+
+    pub(crate) fn write_snapshot(&mut self, offset: i64, bytes: &[u8]) -> Result<(), FileError> {
         let file = self.data.descriptors().name(snapshots::path(&self.dir, offset));
         let written = self.dirty_file(&file, OpenMode::CreateOrEmpty).and_then(|pin| {
-            pin.file().write_at(&bytes, 0).map_err(|e| FileError::new("write", file.path(), e))
+            pin.file().write_at(bytes, 0).map_err(|e| FileError::new("write", file.path(), e))
         });
         self.dirty.dir = true;
-        match written {
+        match &written {
             Ok(()) => _ = self.snapshots.insert(offset),
-            Err(error) => {
-                tracing::warn!(log = %self.name, %error, "go on without a producer snapshot");
+            Err(_) => {
                 self.dirty.files.remove(&file.id());
                 self.data.descriptors().forget(&file);
                 // A torn one is recognised by its checksum, should even this fail.
                 let _ = self.data.disk().remove_file(file.path());
             }
         }
+        written
     }
 
     /// Takes what must be flushed for [`flushed`](Self::flushed) to reach the end, unless there is nothing, or a flush
@@ -527,13 +532,17 @@ impl Log {
     }
 
     /// Takes the outcome of a flush. Answers the flushed end, which did not move if it failed: then the log is
-    /// poisoned.
+    /// poisoned, unless it was for lack of space.
     pub fn on_flushed(&mut self, done: FlushDone) -> i64 {
         let Some(in_flight) = self.in_flight.take_if(|f| f.ticket == done.ticket) else {
             return self.flushed();
         };
         match done.result {
-            Err(error) => _ = self.poison(error.to_string()),
+            Err(FlushError::Failed(error)) => _ = self.poison(error.to_string()),
+            Err(FlushError::DiskFull(error)) => {
+                tracing::warn!(log = %self.name, %error, "flush must be repeated");
+                self.put_back(&in_flight.work);
+            }
             Ok(()) if done.again => self.put_back(&in_flight.work),
             Ok(()) => {
                 let flushed = self.flushed().max(in_flight.end);
@@ -617,7 +626,11 @@ impl Log {
     /// Removes the log and its files. Readers that hold a slice may finish with it.
     pub fn delete(self) -> Result<(), FileError> {
         let disk = self.data.disk();
-        self.data.ends().remove_durably(self.name)?;
+        // On a full disk the files must go first, to make room for the note that they are gone.
+        let noted = self.data.ends().remove_durably(self.name);
+        if noted.as_ref().is_err_and(|e| !is_disk_full(&e.source)) {
+            return noted;
+        }
         let doomed = self.data.path().join(format!("{}{DELETED_SUFFIX}", self.name));
         remove_dir_and_files(&**disk, &doomed)?;
         disk.rename(&self.dir, &doomed).map_err(|e| FileError::new("rename", &self.dir, e))?;
@@ -626,7 +639,9 @@ impl Log {
         for segment in self.shared.segments().iter() {
             self.forget_segment(segment);
         }
-        remove_dir_and_files(&**disk, &doomed)
+        remove_dir_and_files(&**disk, &doomed)?;
+        self.data.ends().write()?;
+        self.data.ends().sync()
     }
 
     pub(crate) fn forget_segment(&self, segment: &Segment) {

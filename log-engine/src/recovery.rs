@@ -18,7 +18,7 @@ use log_engine_core::{EpochHistory, ProducerBatch, ProducerStates};
 use records::BatchHeader;
 
 use crate::config::LogConfig;
-use crate::data_dir::{DataDir, TMP_SUFFIX};
+use crate::data_dir::{DataDir, TMP_SUFFIX, write_file};
 use crate::disk::{Disk, DiskFile, OpenMode};
 use crate::error::{FileError, OpenError};
 use crate::flushed_ends::{FlushedEnd, KnownEnd};
@@ -103,9 +103,8 @@ pub(crate) fn recover(
         KnownEnd::Known(end) => Some(end),
         KnownEnd::New | KnownEnd::Lost => None,
     };
-    let first = files.logs.keys().next().copied();
     let report = RecoveryReport {
-        start: known.map_or(first.unwrap_or(0), |k| k.start),
+        start: known.map_or(0, |k| k.start),
         flushed_end_known: known.map_or(0, |k| k.end),
         flushed_end_lost: known_end == KnownEnd::Lost,
         was_poisoned: files.poisoned,
@@ -129,7 +128,7 @@ pub(crate) fn recover(
 
 impl Recovery<'_> {
     fn run(mut self, mut files: Files) -> Result<Recovered, OpenError> {
-        self.check_presence(&files)?;
+        self.check_presence(&mut files)?;
         self.drop_below_start(&mut files)?;
         let mut segments = self.open_segments(&files)?;
         if let Some(last) = segments.last_mut() {
@@ -137,7 +136,7 @@ impl Recovery<'_> {
             state.created_ms = self.now_ms;
             self.report.end = state.next_offset;
         }
-        if let (Some(first), None) = (segments.first(), self.known) {
+        if let (Some(first), true) = (segments.first(), self.report.flushed_end_lost) {
             self.report.start = first.base_offset();
         }
         if self.report.end < self.floor {
@@ -149,8 +148,14 @@ impl Recovery<'_> {
         if snapshots::remove_where(self.disk, self.dir, &mut files.snapshots, |o| o > floor)? {
             self.dir_changed = true;
         }
+        self.settle_snapshot_at_floor(&mut files)?;
         let stored_epochs = epoch_file::read(self.disk, self.dir)?;
-        let (producers, epochs, snapshot_offset) = self.replay(&segments, &files.snapshots, stored_epochs)?;
+        let (producers, epochs, snapshot_offset) =
+            self.replay(&segments, &files.snapshots, stored_epochs.clone())?;
+        // The end is about to be recorded as flushed, and then only the file tells of the epochs below it.
+        if epochs != stored_epochs.unwrap_or_default() {
+            write_file(self.disk, self.dir, epoch_file::FILE_NAME, epochs.encode().as_bytes())?;
+        }
         let above = self.dir.parent().filter(|_| self.known.is_none() && !segments.is_empty());
         if let Some(above) = above {
             self.disk.sync_dir(above).map_err(|e| FileError::new("sync", above, e))?;
@@ -171,24 +176,57 @@ impl Recovery<'_> {
         })
     }
 
+    /// A snapshot below the known end was flushed with it, but one *at* it may have been written after that flush.
+    fn settle_snapshot_at_floor(&self, files: &mut Files) -> Result<(), OpenError> {
+        if self.data.was_clean() || !files.snapshots.contains(&self.floor) {
+            return Ok(());
+        }
+        let at_floor = BTreeSet::from([self.floor]);
+        let producers_max = self.config.producers_max;
+        let whole = snapshots::load_newest(self.disk, self.dir, &at_floor, self.floor, producers_max)?;
+        match whole {
+            Some((offset, states)) => {
+                let bytes = log_engine_core::producer_snapshot::encode(&states);
+                write_file(self.disk, self.dir, &file_name(offset, "snapshot"), &bytes)?;
+            }
+            None => {
+                _ = snapshots::remove_where(self.disk, self.dir, &mut files.snapshots, |o| o == self.floor)?
+            }
+        }
+        Ok(())
+    }
+
     fn damaged(&self, reason: impl Into<String>, path: PathBuf, position: u64) -> OpenError {
         OpenError::Damaged { log: self.name, flushed_end: self.floor, reason: reason.into(), path, position }
     }
 
     /// Segments that were durable must still have their files.
-    fn check_presence(&self, files: &Files) -> Result<(), OpenError> {
-        let Some(known) = self.known else { return Ok(()) };
+    fn check_presence(&mut self, files: &mut Files) -> Result<(), OpenError> {
+        if self.report.flushed_end_lost {
+            return Ok(());
+        }
         let Some(&first) = files.logs.keys().next() else {
-            return match known.end > 0 {
+            return match self.floor > 0 {
                 true => Err(self.damaged("all segment files are missing", self.dir.to_owned(), 0)),
                 false => Ok(()),
             };
         };
-        if first > known.start {
-            let reason = format!("the log starts at {} but the first segment at {first}", known.start);
+        let start = self.known.map_or(0, |k| k.start);
+        if first > start && self.floor > start {
+            let reason = format!("the log starts at {start} but the first segment at {first}");
             return Err(self.damaged(reason, self.dir.join(file_name(first, "log")), 0));
         }
-        if known.end > known.active_base && !files.logs.contains_key(&known.active_base) {
+        if first > start {
+            // The name of the first segment did not survive, so what did survive continues nothing.
+            for (base, size) in std::mem::take(&mut files.logs) {
+                self.report.bytes_cut += size;
+                self.remove_segment(base)?;
+            }
+        }
+        if let Some(known) = self.known
+            && known.end > known.active_base
+            && !files.logs.contains_key(&known.active_base)
+        {
             let path = self.dir.join(file_name(known.active_base, "log"));
             return Err(self.damaged("the segment file that was written last is missing", path, 0));
         }

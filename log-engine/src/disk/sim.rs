@@ -523,6 +523,7 @@ impl Disk for SimDisk {
     fn sync_dir(&self, dir: &Path) -> io::Result<()> {
         let mut state = self.state.lock();
         state.check_power()?;
+        let dir = if dir == Path::new(".") { Path::new("") } else { dir };
         if !is_root(dir) && state.names.get(dir) != Some(&Node::Dir) {
             return Err(io::ErrorKind::NotFound.into());
         }

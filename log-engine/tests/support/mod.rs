@@ -1,0 +1,191 @@
+//! What the tests of the log share: chance from a seed, batches, and lookups compared with a linear search.
+
+#![allow(dead_code, reason = "each test program uses its part")]
+
+use std::ops::Range;
+
+use log_engine::Log;
+use records::{BatchBuilder, BatchHeader, Compression};
+
+/// splitmix64.
+pub(crate) struct Random(u64);
+
+impl Random {
+    pub(crate) fn new(seed: u64) -> Random {
+        Random(seed ^ 0x5851_f42d_4c95_7f2d)
+    }
+
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// 0 ≤ answer < `n`; 0 if `n` is 0.
+    pub(crate) fn below(&mut self, n: u64) -> u64 {
+        if n == 0 { 0 } else { self.next() % n }
+    }
+
+    pub(crate) fn chance(&mut self, percent: u64) -> bool {
+        self.below(100) < percent
+    }
+}
+
+/// The seeds of a run: `count`, or as many as `WEIR_SEEDS` says, or the one that `WEIR_SEED` names.
+pub(crate) fn seeds(count: u64) -> Range<u64> {
+    let number = |name| std::env::var(name).ok().and_then(|s| s.parse::<u64>().ok());
+    match number("WEIR_SEED") {
+        Some(seed) => seed..seed + 1,
+        None => 0..number("WEIR_SEEDS").unwrap_or(count),
+    }
+}
+
+/// Prints how to repeat a failure.
+pub(crate) struct PrintOnPanic(pub(crate) String);
+
+impl Drop for PrintOnPanic {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            println!("repeat with: {}", self.0);
+        }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct TestBatch {
+    pub(crate) header: BatchHeader,
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) timestamps: Vec<i64>,
+}
+
+impl TestBatch {
+    pub(crate) fn new(
+        base_offset: i64,
+        epoch: i32,
+        timestamps: &[i64],
+        value_bytes: usize,
+        compression: Compression,
+        producer: Option<(i64, i16, i32)>,
+    ) -> TestBatch {
+        let mut builder =
+            BatchBuilder::new().compression(compression).base_offset(base_offset).leader_epoch(epoch);
+        if let Some((id, producer_epoch, sequence)) = producer {
+            builder = builder.producer(id, producer_epoch, sequence);
+        }
+        for (i, &timestamp) in timestamps.iter().enumerate() {
+            let value: Vec<u8> = (0..value_bytes).map(|b| (b * 7 + i) as u8).collect();
+            builder.push(timestamp, Some(&base_offset.to_be_bytes()), Some(&value), &[]).unwrap();
+        }
+        let bytes = builder.build();
+        let header = BatchHeader::parse(&bytes).unwrap();
+        TestBatch { header, bytes, timestamps: timestamps.to_vec() }
+    }
+
+    /// A batch that continues the log, by one of a few producers or by none, with times that also run backwards.
+    pub(crate) fn random(
+        random: &mut Random,
+        appended: &[TestBatch],
+        made: &[TestBatch],
+        end: i64,
+        epoch: i32,
+        now: i64,
+    ) -> TestBatch {
+        let count = 1 + random.below(4);
+        let timestamps: Vec<i64> = (0..count)
+            .map(|_| match random.below(20) {
+                0 => -1,
+                1 => now + random.below(2000) as i64,
+                _ => now - random.below(300) as i64,
+            })
+            .collect();
+        let producer = random.chance(60).then(|| {
+            let id = random.below(4) as i64;
+            let last = made.iter().rev().chain(appended.iter().rev()).find(|b| b.header.producer_id == id);
+            let sequence = last.map_or(0, |b| b.header.last_sequence() + 1);
+            match last.map_or(0, |b| b.header.producer_epoch) {
+                producer_epoch if random.chance(5) => (id, producer_epoch + 1, 0),
+                producer_epoch => (id, producer_epoch, sequence),
+            }
+        });
+        let compression = match random.below(10) {
+            0 => Compression::Gzip,
+            1 => Compression::Lz4,
+            _ => Compression::None,
+        };
+        let value_bytes = match random.below(10) {
+            0 => 900,
+            n => n as usize * 20,
+        };
+        TestBatch::new(end, epoch, &timestamps, value_bytes, compression, producer)
+    }
+}
+
+/// The bytes of the batches that hold offsets from `start` on.
+pub(crate) fn from(batches: &[TestBatch], start: i64) -> Vec<u8> {
+    let kept = batches.iter().filter(|b| b.header.last_offset() >= start);
+    kept.flat_map(|b| b.bytes.clone()).collect()
+}
+
+/// The first and last offsets of the batches in some bytes.
+pub(crate) fn offsets(bytes: &[u8]) -> Vec<(i64, i64)> {
+    let headers = records::batches(bytes).map(|b| *b.unwrap().header());
+    headers.map(|h| (h.base_offset, h.last_offset())).collect()
+}
+
+/// Reads a log from its start to `upper_bound` in small steps.
+pub(crate) fn batches_of(log: &Log, upper_bound: i64) -> Vec<u8> {
+    let reader = log.reader();
+    let mut offset = reader.start();
+    let mut out = Vec::new();
+    loop {
+        let slice = reader.read(offset, 700, upper_bound, true).unwrap();
+        if slice.is_empty() {
+            return out;
+        }
+        assert!(slice.next_offset > offset);
+        out.extend(slice.to_bytes().unwrap());
+        offset = slice.next_offset;
+    }
+}
+
+/// Compares lookups by offset and by time, below some bound, with a search through all batches.
+pub(crate) fn check_lookups(log: &Log, batches: &[TestBatch], random: &mut Random) {
+    let (start, end) = (log.start(), log.end());
+    let reader = log.reader();
+    for _ in 0..20 {
+        let offset = start + random.below((end - start + 1) as u64) as i64;
+        let bound = start + random.below((end - start + 2) as u64) as i64;
+        let max = random.below(4000) as usize;
+        let min_one = random.chance(50);
+        let slice = reader.read(offset, max, bound, min_one).unwrap();
+        let mut expected = Vec::new();
+        for batch in batches.iter().filter(|b| b.header.last_offset() >= offset) {
+            let must = min_one && expected.is_empty();
+            let fits = must || expected.len() + batch.bytes.len() <= max;
+            if batch.header.last_offset() >= bound || !fits {
+                break;
+            }
+            expected.extend_from_slice(&batch.bytes);
+        }
+        let found = slice.to_bytes().unwrap();
+        assert_eq!(offsets(&found), offsets(&expected), "read({offset}, {max}, {bound}, {min_one})");
+        assert!(found == expected, "read({offset}, {max}, {bound}, {min_one})");
+    }
+    let records: Vec<(i64, i64)> = batches
+        .iter()
+        .flat_map(|b| b.timestamps.iter().enumerate().map(|(i, &t)| (b.header.base_offset + i as i64, t)))
+        .filter(|&(offset, _)| offset >= start)
+        .collect();
+    for _ in 0..20 {
+        let bound = start + random.below((end - start + 2) as u64) as i64;
+        let time = match records.len() {
+            0 => 5,
+            n => records[random.below(n as u64) as usize].1 + random.below(3) as i64 - 1,
+        };
+        let expected = records.iter().find(|(offset, t)| *t >= time && *offset < bound);
+        let found = reader.offset_for_timestamp(time, bound).unwrap();
+        assert_eq!(found.map(|f| (f.offset, f.timestamp)), expected.copied(), "time {time} below {bound}");
+    }
+}
