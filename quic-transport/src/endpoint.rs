@@ -375,7 +375,7 @@ impl Server {
         };
         match admitted {
             Admitted::Call(call) => {
-                let (reply, in_progress) = tokio::select! {
+                let (reply, delivering) = tokio::select! {
                     ended = self.service.run(call) => ended,
                     _gone = send.stopped() => return,
                     () = self.stop.cancelled() => return,
@@ -384,7 +384,7 @@ impl Server {
                 self.write(&mut send, reply).await;
                 // Until the reply has arrived, or nobody wants it any more.
                 let _late = timeout(self.timing.transfer, send.stopped()).await;
-                drop(in_progress);
+                drop(delivering);
             }
             Admitted::Stream(stream) => {
                 drop(memory);

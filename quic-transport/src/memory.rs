@@ -309,10 +309,10 @@ impl MemoryLink {
         self.metrics.sent().inc_by(request.body.len() as u64);
         let work = async {
             self.travel(deadline).await?;
-            let (reply, _in_progress) = match admit(&core, &self.caller(), &head, &request.body).await {
+            let (reply, _delivering) = match admit(&core, &self.caller(), &head, &request.body).await {
                 Ok(Admitted::Call(call)) => {
-                    let (reply, in_progress) = core.service.run(call).await;
-                    (reply, Some(in_progress))
+                    let (reply, delivering) = core.service.run(call).await;
+                    (reply, Some(delivering))
                 }
                 // The header says that this is a call, and the table was asked.
                 Ok(Admitted::Stream(_)) => (Reply::refused(request_id, Refusal::WrongShape), None),

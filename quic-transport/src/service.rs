@@ -15,6 +15,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
+use tokio_util::task::TaskTracker;
+use tokio_util::task::task_tracker::TaskTrackerToken;
 
 /// Unit of the memory budget, bytes.
 const MEMORY_UNIT: usize = 1024;
@@ -28,6 +30,8 @@ pub(crate) struct Service {
     calls_by_peer: Arc<PeerCounts>,
     streams_by_peer: Arc<PeerCounts>,
     memory: Arc<Semaphore>,
+    /// Replies on their way.
+    delivering: TaskTracker,
     draining: AtomicBool,
     pub(crate) metrics: TransportMetrics,
 }
@@ -86,6 +90,7 @@ impl Service {
             calls_by_peer: Arc::new(PeerCounts::new(limits.calls_per_peer)),
             streams_by_peer: Arc::new(PeerCounts::new(limits.streams_per_peer)),
             memory: Arc::new(Semaphore::new(memory_units)),
+            delivering: TaskTracker::new(),
             draining: AtomicBool::new(false),
             metrics,
         }
@@ -145,10 +150,10 @@ impl Service {
         }
     }
 
-    /// Runs a call's handler until its deadline. The call is in progress until the permit is dropped: hold it until the
-    /// reply has arrived, else a shutdown takes the reply away.
-    pub(crate) async fn run(&self, admitted: AdmittedCall) -> (Reply, InProgress) {
-        let AdmittedCall { call, handler, permit } = admitted;
+    /// Runs a call's handler until its deadline. Hold the token until the reply has arrived, else a shutdown takes the reply
+    /// away.
+    pub(crate) async fn run(&self, admitted: AdmittedCall) -> (Reply, TaskTrackerToken) {
+        let AdmittedCall { call, handler, permit: _permit } = admitted;
         let (kind, request_id, deadline) = (call.kind.number(), call.request_id, call.deadline);
         let begun = Instant::now();
         let outcome = match tokio::time::timeout_at(deadline, handler(call)).await {
@@ -168,7 +173,7 @@ impl Service {
             }
             Err(refusal) => Reply::refused(request_id, refusal),
         };
-        (reply, permit)
+        (reply, self.delivering.token())
     }
 
     pub(crate) fn refuse(&self, kind: u16, request_id: u64, refusal: Refusal) -> Reply {
@@ -179,8 +184,12 @@ impl Service {
     /// Refuses everything new and waits, at most `grace`, for the calls in progress.
     pub(crate) async fn drain(&self, grace: Duration) {
         self.draining.store(true, Ordering::Relaxed);
-        let all = self.calls.acquire_many(self.limits.calls_total);
-        if tokio::time::timeout(grace, all).await.is_err() {
+        let ended = async {
+            let _all = self.calls.acquire_many(self.limits.calls_total).await;
+            self.delivering.close();
+            self.delivering.wait().await;
+        };
+        if tokio::time::timeout(grace, ended).await.is_err() {
             tracing::info!(?grace, "calls still in progress after the grace period are given up");
         }
     }
