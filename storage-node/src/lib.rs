@@ -12,18 +12,22 @@ mod controller_client;
 mod controller_port;
 mod disk;
 mod error;
+mod handle;
 mod kafka;
 mod metadata_feed;
 mod metrics;
 mod node;
+mod open_partitions;
 mod partition;
 mod producer_ids;
 mod published_image;
 mod session;
 mod start;
+mod supervisor;
 #[cfg(test)]
 mod test_node;
 
 pub use config::{Config, ConfigError};
 pub use error::{NodeFailure, StartError};
-pub use start::{KafkaAddress, NodeHandle, start};
+pub use handle::{KafkaAddress, NodeHandle};
+pub use start::start;

@@ -41,18 +41,33 @@ pub(crate) struct Node {
     metrics: Arc<NodeMetrics>,
 }
 
+/// What a [`Node`] is put together from.
+pub(crate) struct NodeParts<'a> {
+    pub(crate) config: &'a Config,
+    /// The node configs that the node's own configuration sets.
+    pub(crate) file_configs: ConfigMap,
+    pub(crate) partitions: Arc<Partitions>,
+    pub(crate) published: Arc<PublishedImage>,
+    pub(crate) controller: Arc<dyn ControllerPort>,
+    /// This node's registration, once there is one.
+    pub(crate) broker_epoch: watch::Receiver<Option<BrokerEpoch>>,
+    pub(crate) clock: Clock,
+    pub(crate) metrics: Arc<NodeMetrics>,
+}
+
 impl Node {
-    /// Puts the parts together. `file_configs` are the node configs that the node's own configuration sets.
-    pub(crate) fn new(
-        config: &Config,
-        file_configs: ConfigMap,
-        partitions: Arc<Partitions>,
-        published: Arc<PublishedImage>,
-        controller: Arc<dyn ControllerPort>,
-        broker_epoch: watch::Receiver<Option<BrokerEpoch>>,
-        clock: Clock,
-        metrics: Arc<NodeMetrics>,
-    ) -> Self {
+    /// Puts the parts together.
+    pub(crate) fn new(parts: NodeParts<'_>) -> Self {
+        let NodeParts {
+            config,
+            file_configs,
+            partitions,
+            published,
+            controller,
+            broker_epoch,
+            clock,
+            metrics,
+        } = parts;
         let id = NodeId(config.node_id);
         let positive = |name: &str| u64::try_from(config.kafka_number(name)).unwrap_or(0);
         let size = |name: &str| usize::try_from(config.kafka_number(name)).unwrap_or(0);

@@ -43,12 +43,7 @@ impl PublishedImage {
         self.applied.send_replace(index);
     }
 
-    /// Everything up to here is applied: the image shows it, and the partitions that this node leads are open.
-    pub(crate) fn applied(&self) -> MetadataIndex {
-        *self.applied.borrow()
-    }
-
-    /// Follows [`PublishedImage::applied`].
+    /// Follows the index up to which everything is applied: the image shows it, and the partitions led here are open.
     pub(crate) fn watch_applied(&self) -> watch::Receiver<MetadataIndex> {
         self.applied.subscribe()
     }

@@ -1,0 +1,40 @@
+//! Brings the partitions of this node in line with the metadata, and says how far that has got.
+
+use crate::metadata_feed::Published;
+use crate::metrics::NodeMetrics;
+use crate::node::Node;
+use proto_types::ids::Incarnation;
+use std::sync::Arc;
+use storage_node_core::image::{ClusterImage, ImageDelta};
+use tokio::sync::mpsc;
+
+/// Makes the partitions of this node match what the feed publishes, and moves `applied`.
+pub(crate) async fn open_partitions(
+    node: Arc<Node>,
+    mut to_open: mpsc::Receiver<Published>,
+    incarnation: Incarnation,
+    metrics: Arc<NodeMetrics>,
+) {
+    // Before this incarnation's registration the log speaks of the one before: its leaderships are not ours.
+    let joined = |image: &ClusterImage| {
+        image.node(node.id()).is_some_and(|own| own.registration.incarnation == incarnation)
+    };
+    let mut before: Option<ImageDelta> = None;
+    while let Some(mut next) = to_open.recv().await {
+        while let Ok(later) = to_open.try_recv() {
+            next.delta.merge(later.delta);
+            next.image = later.image;
+        }
+        if let Some(mut delta) = before.take() {
+            delta.merge(next.delta);
+            next.delta = delta;
+        }
+        if !joined(&next.image) {
+            before = Some(next.delta);
+            continue;
+        }
+        node.partitions().apply(&next.image, &next.delta).await;
+        node.published().set_applied(next.image.index());
+        metrics.set_applied_index(next.image.index());
+    }
+}
