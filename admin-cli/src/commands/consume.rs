@@ -47,7 +47,7 @@ pub(crate) struct ConsumeArgs {
     /// Stop after this many records
     #[arg(long, short)]
     count: Option<u64>,
-    /// Stop at the end of each partition instead of waiting for more
+    /// Stop where the partitions ended when the command began, instead of waiting for more
     #[arg(long, short = 'e')]
     until_end: bool,
     /// Stop when nothing has come for this long
@@ -81,9 +81,9 @@ pub(crate) async fn run(global: &Global, args: ConsumeArgs, output: &mut Output<
     let client = global.connect().await?;
     let mut topic = find_topic(&client, &args.topic).await?;
     select_partitions(&mut topic, &args)?;
-    let starts = start_offsets(&client, &topic, &args).await?;
+    let extents = extents(&client, &topic, &args).await?;
     let consumer = start_consumer(&global.bootstrap_list(), &args)?;
-    assign(&consumer, &args.topic, &starts)?;
+    assign(&consumer, &args.topic, &extents)?;
     let stop = Arc::new(AtomicBool::new(false));
     let interrupted = Arc::clone(&stop);
     tokio::spawn(async move {
@@ -97,7 +97,7 @@ pub(crate) async fn run(global: &Global, args: ConsumeArgs, output: &mut Output<
         count: args.count,
         until_end: args.until_end,
         idle: args.idle,
-        unfinished: starts.keys().copied().collect(),
+        unfinished: extents.iter().filter(|(_, e)| e.start < e.end).map(|(p, e)| (*p, e.end)).collect(),
     };
     tokio::task::block_in_place(|| reading.read(&consumer, &stop, output))
 }
@@ -118,37 +118,63 @@ fn select_partitions(topic: &mut MetadataResponseTopic, args: &ConsumeArgs) -> R
     Ok(())
 }
 
-/// Where each partition begins.
-async fn start_offsets(
+/// The offsets of a partition when the command began.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Extent {
+    /// The first record to read.
+    start: i64,
+    /// One after the last record that was there.
+    end: i64,
+}
+
+/// Where each partition begins, and where it ends now.
+async fn extents(
     client: &Client,
     topic: &MetadataResponseTopic,
     args: &ConsumeArgs,
-) -> Result<BTreeMap<i32, Offset>, Failure> {
-    let everywhere = |offset: Offset| topic.partitions.iter().map(|p| (p.partition_index, offset)).collect();
-    match (args.from_beginning, args.offset, &args.since) {
-        (true, _, _) => Ok(everywhere(Offset::Beginning)),
-        (_, Some(offset), _) if offset < 0 => Ok(everywhere(Offset::OffsetTail(offset.saturating_neg()))),
+) -> Result<BTreeMap<i32, Extent>, Failure> {
+    let ends = offsets_at(client, topic, LATEST).await?;
+    let starts = match (args.from_beginning, args.offset, &args.since) {
+        (true, _, _) => offsets_at(client, topic, EARLIEST).await?,
         (_, Some(offset), _) => {
-            check_offset(client, topic, offset).await?;
-            Ok(everywhere(Offset::Offset(offset)))
+            let firsts = offsets_at(client, topic, EARLIEST).await?;
+            let start = |(partition, first): (i32, i64)| {
+                let end = ends.get(&partition).copied().unwrap_or(first);
+                let start = start_at(&args.topic, partition, offset, Extent { start: first, end })?;
+                Ok((partition, start))
+            };
+            firsts.into_iter().map(start).collect::<Result<_, Failure>>()?
         }
         (_, _, Some(time)) => {
             let timestamp = time_text::parse(time, wall_ms()).map_err(Failure::usage)?;
-            let ends = offsets_at(client, topic, LATEST).await?;
-            let mut starts = offsets_at(client, topic, timestamp.max(0)).await?;
-            for (partition, start) in &mut starts {
-                // Nothing is that young: what comes from now on is.
-                if *start < 0 {
-                    *start = ends.get(partition).copied().unwrap_or(0);
-                }
-            }
-            Ok(starts.into_iter().map(|(partition, offset)| (partition, Offset::Offset(offset))).collect())
+            offsets_at(client, topic, timestamp.max(0)).await?
         }
-        (_, _, None) => {
-            let ends = offsets_at(client, topic, LATEST).await?;
-            Ok(ends.into_iter().map(|(partition, end)| (partition, Offset::Offset(end))).collect())
-        }
+        (_, _, None) => ends.clone(),
+    };
+    let extent = |(partition, end): (i32, i64)| {
+        // No record is that young: what comes from now on is.
+        let start = starts.get(&partition).copied().filter(|start| *start >= 0).unwrap_or(end);
+        (partition, Extent { start, end })
+    };
+    Ok(ends.into_iter().map(extent).collect())
+}
+
+/// The offset that `--offset` means in a partition; refuses one that the partition does not have.
+fn start_at(topic: &str, partition: i32, offset: i64, there: Extent) -> Result<i64, Failure> {
+    if offset < 0 {
+        return Ok(there.end.saturating_add(offset).max(there.start));
     }
+    if (there.start..=there.end).contains(&offset) {
+        return Ok(offset);
+    }
+    let message = format!(
+        "offset {offset} is not in {}-{partition}, which begins at {} and ends at {}",
+        printable(topic),
+        there.start,
+        there.end
+    );
+    Err(Failure::not_found(message)
+        .hint("--from-beginning reads all that is there, --offset -N the last N, --partition one alone"))
 }
 
 /// Offsets of all partitions; one that does not answer is a failure.
@@ -164,24 +190,6 @@ async fn offsets_at(
         Err(code) => Err(Failure::refused(format!("find an offset of {name}-{partition}"), code, None)),
     };
     found.into_iter().map(offset).collect()
-}
-
-/// Refuses an offset that a partition does not have.
-async fn check_offset(client: &Client, topic: &MetadataResponseTopic, offset: i64) -> Result<(), Failure> {
-    let name = printable(topic.name.as_deref().unwrap_or_default());
-    let ends = offsets_at(client, topic, LATEST).await?;
-    for (partition, first) in offsets_at(client, topic, EARLIEST).await? {
-        let end = ends.get(&partition).copied().unwrap_or(first);
-        if offset < first || offset > end {
-            let message = format!(
-                "offset {offset} is not in {name}-{partition}, which begins at {first} and ends at {end}"
-            );
-            return Err(Failure::not_found(message).hint(
-                "--from-beginning reads all that is there, --offset -N the last N, --partition one alone",
-            ));
-        }
-    }
-    Ok(())
 }
 
 fn start_consumer(bootstrap: &str, args: &ConsumeArgs) -> Result<BaseConsumer, Failure> {
@@ -200,17 +208,19 @@ fn start_consumer(bootstrap: &str, args: &ConsumeArgs) -> Result<BaseConsumer, F
         .set("enable.partition.eof", "true")
         .set("isolation.level", isolation)
         .set("check.crcs", "true")
+        // How long the cluster may hold a fetch that finds nothing; it answers at once when something comes.
+        .set("fetch.wait.max.ms", "250")
         .set("allow.auto.create.topics", "false")
         .set("socket.nagle.disable", "true")
         .create()
         .map_err(|error| Failure::failed(format!("cannot start the consumer: {error}")))
 }
 
-fn assign(consumer: &BaseConsumer, topic: &str, starts: &BTreeMap<i32, Offset>) -> Result<(), Failure> {
-    let mut list = TopicPartitionList::with_capacity(starts.len());
-    let added = starts
-        .iter()
-        .try_for_each(|(partition, offset)| list.add_partition_offset(topic, *partition, *offset));
+fn assign(consumer: &BaseConsumer, topic: &str, extents: &BTreeMap<i32, Extent>) -> Result<(), Failure> {
+    let mut list = TopicPartitionList::with_capacity(extents.len());
+    let added = extents.iter().try_for_each(|(partition, extent)| {
+        list.add_partition_offset(topic, *partition, Offset::Offset(extent.start))
+    });
     added.and_then(|()| consumer.assign(&list)).map_err(|error| {
         Failure::failed(format!("cannot assign partitions of {}: {error}", printable(topic)))
     })
@@ -222,8 +232,8 @@ struct Reading {
     count: Option<u64>,
     until_end: bool,
     idle: Option<Duration>,
-    /// Partitions whose end has not been seen.
-    unfinished: BTreeSet<i32>,
+    /// Partitions that are not read to the end that they had at the start, and that end.
+    unfinished: BTreeMap<i32, i64>,
 }
 
 impl Reading {
@@ -237,7 +247,7 @@ impl Reading {
         let mut left = self.count.unwrap_or(u64::MAX);
         let mut last_record = monotonic_now();
         let mut troubled = false;
-        while left > 0 && !stop.load(Ordering::Relaxed) {
+        while left > 0 && !self.is_at_end() && !stop.load(Ordering::Relaxed) {
             // Output is written in large pieces while records are at hand, and at once when there are none.
             let polled = match consumer.poll(Duration::ZERO) {
                 Some(polled) => Some(polled),
@@ -248,6 +258,9 @@ impl Reading {
             };
             match polled {
                 Some(Ok(message)) => {
+                    if !self.is_wanted(&message) {
+                        continue;
+                    }
                     self.show(&message, &mut line, output)?;
                     left -= 1;
                     troubled = false;
@@ -255,11 +268,9 @@ impl Reading {
                         last_record = monotonic_now();
                     }
                 }
+                // Also tells of an end behind which only marks of transactions come.
                 Some(Err(KafkaError::PartitionEOF(partition))) => {
                     self.unfinished.remove(&partition);
-                    if self.until_end && self.unfinished.is_empty() {
-                        break;
-                    }
                 }
                 Some(Err(error)) => {
                     if !troubled {
@@ -275,6 +286,22 @@ impl Reading {
             }
         }
         output.flush()
+    }
+
+    fn is_at_end(&self) -> bool {
+        self.until_end && self.unfinished.is_empty()
+    }
+
+    /// Keeps count of the ends; false for a record that came after its end had been fixed.
+    fn is_wanted(&mut self, message: &BorrowedMessage<'_>) -> bool {
+        if !self.until_end {
+            return true;
+        }
+        let Some(end) = self.unfinished.get(&message.partition()).copied() else { return false };
+        if message.offset() + 1 >= end {
+            self.unfinished.remove(&message.partition());
+        }
+        message.offset() < end
     }
 
     fn show(
@@ -343,4 +370,22 @@ fn is_about_groups(code: RDKafkaErrorCode) -> bool {
             | RDKafkaErrorCode::GroupAuthorizationFailed
             | RDKafkaErrorCode::InvalidGroupId
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn offsets_are_taken_from_the_end_or_must_be_there() {
+        let there = Extent { start: 10, end: 20 };
+        for (offset, expected) in [(10, 10), (20, 20), (-1, 19), (-10, 10), (-99, 10)] {
+            assert_eq!(start_at("t", 3, offset, there), Ok(expected), "{offset}");
+        }
+        for offset in [9, 21] {
+            let failure = start_at("t", 3, offset, there).unwrap_err();
+            assert_eq!(failure.exit_code(), 4);
+            assert!(failure.to_string().contains("is not in t-3, which begins at 10 and ends at 20"));
+        }
+    }
 }

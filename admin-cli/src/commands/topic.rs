@@ -10,6 +10,7 @@ use kafka_wire_core::messages::delete_topics::{DeleteTopicState, DeleteTopicsReq
 use kafka_wire_core::messages::metadata::MetadataResponseTopic;
 use kafka_wire_core::{ErrorCode, Str};
 use serde_json::{Value, json};
+use uuid::Uuid;
 
 use crate::cli::{Global, config_pair};
 use crate::commands::config::{self, ConfigChange, Resource};
@@ -154,13 +155,27 @@ async fn create(
     first_of(failures, output)
 }
 
+/// A topic id as Kafka's tools write it: the 16 bytes in base64 for URLs, without padding.
+fn id_text(id: Uuid) -> String {
+    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+    // 22 digits of 6 bits: 128 bits and four of zero behind them.
+    let number = id.as_u128();
+    (0..22)
+        .map(|index| {
+            let shift = 122 - 6 * index;
+            let bits = if shift >= 0 { number >> shift } else { number << -shift };
+            char::from(DIGITS[usize::try_from(bits & 63).unwrap_or(0)])
+        })
+        .collect()
+}
+
 fn show_created(result: &CreatableTopicResult, plan: bool, output: &mut Output<'_>) -> Result<(), Failure> {
     match output.format {
         Format::Json => output.json(&json!({
             "topic": &*result.name,
             "action": "create",
             "planned": plan,
-            "id": (!result.topic_id.is_nil()).then(|| result.topic_id.to_string()),
+            "id": (!result.topic_id.is_nil()).then(|| id_text(result.topic_id)),
             "partitions": result.num_partitions,
             "replication_factor": result.replication_factor,
         })),
@@ -213,7 +228,7 @@ async fn list(client: &Client, internal: bool, output: &mut Output<'_>) -> Resul
             let list = topics.iter().map(|topic| {
                 json!({
                     "topic": topic.name.as_deref(),
-                    "id": topic.topic_id.to_string(),
+                    "id": id_text(topic.topic_id),
                     "partitions": topic.partitions.len(),
                     "replication_factor": factor(topic),
                     "internal": topic.is_internal,
@@ -256,7 +271,7 @@ async fn describe(client: &Client, name: &str, more: bool, output: &mut Output<'
         });
         return output.json(&json!({
             "topic": name,
-            "id": topic.topic_id.to_string(),
+            "id": id_text(topic.topic_id),
             "internal": topic.is_internal,
             "partitions": partitions.collect::<Value>(),
             "configs": changed
@@ -269,7 +284,7 @@ async fn describe(client: &Client, name: &str, more: bool, output: &mut Output<'
         output.line("")?;
     }
     output.line(&format!("topic    {}", printable(name)))?;
-    output.line(&format!("id       {}", topic.topic_id))?;
+    output.line(&format!("id       {}", id_text(topic.topic_id)))?;
     for entry in changed {
         output.line(&format!("config   {}={}", entry.name, printable(entry.shown_value())))?;
     }
@@ -438,5 +453,19 @@ async fn plan_delete(
             topic.partitions.len(),
             thousands(records)
         )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn topic_ids_are_written_as_kafka_writes_them() {
+        let id = |bytes| id_text(Uuid::from_bytes(bytes));
+        assert_eq!(id([0; 16]), "AAAAAAAAAAAAAAAAAAAAAA");
+        assert_eq!(id([0xff; 16]), "_____________________w");
+        let counting = *b"\x4f\x78\x7b\x07\xdc\x01\x4f\x78\x91\x0a\x4d\x08\xc9\xd1\xc4\x33";
+        assert_eq!(id(counting), "T3h7B9wBT3iRCk0IydHEMw");
     }
 }
