@@ -12,7 +12,7 @@ use log_engine_core::{ProducerStates, producer_snapshot};
 use crate::disk::OpenMode;
 use crate::error::{FileError, LogError};
 use crate::flushed_ends::FlushedEnd;
-use crate::log::{Log, emptied};
+use crate::log::{Log, emptied, is_disk_full};
 use crate::reader::floor;
 use crate::recovery::{producer_batch, remove_segment_files, replay_segment};
 use crate::scan::{Fault, HeaderScan};
@@ -159,13 +159,8 @@ impl Log {
             return Ok(());
         }
         let segments = self.shared.segments();
-        let kept = floor(&segments, offset);
+        let kept = self.first_to_keep(&segments, offset)?;
         let base = segments.get(kept).map_or(start, |s| s.base_offset());
-        if kept > 0 && !self.snapshots.contains(&base) {
-            // What the producers wrote into the segments that go can be read from nowhere else any more.
-            let bytes = self.producers_as_of(base).map(|p| producer_snapshot::encode(&p));
-            bytes.and_then(|b| self.write_snapshot(base, &b)).map_err(|e| self.changing_failed(e))?;
-        }
         // What is recorded must be all there is, since the segment that it names may be among those that go.
         self.sync_now()?;
         let record = FlushedEnd { start: offset, ..self.record(end) };
@@ -187,6 +182,23 @@ impl Log {
         let removed = remove();
         self.dirty.dir = true;
         removed.map_err(|e| self.changing_failed(e))
+    }
+
+    /// The oldest segment that must stay for `offset` to be the start. What the producers wrote into the segments that
+    /// go can be read from nowhere else any more, so a snapshot must stand at its base; if the disk is too full for
+    /// one, older segments stay until the next time.
+    fn first_to_keep(&mut self, segments: &[Arc<Segment>], offset: i64) -> Result<usize, LogError> {
+        let mut kept = floor(segments, offset);
+        while kept > 0 && !self.snapshots.contains(&segments[kept].base_offset()) {
+            let base = segments[kept].base_offset();
+            let bytes = self.producers_as_of(base).map(|p| producer_snapshot::encode(&p));
+            match bytes.and_then(|bytes| self.write_snapshot(base, &bytes)) {
+                Ok(()) => break,
+                Err(e) if is_disk_full(&e.source) => kept -= 1,
+                Err(e) => return Err(self.changing_failed(e)),
+            }
+        }
+        Ok(kept)
     }
 
     /// Removes a segment's files; its descriptors close when the last reader is done.

@@ -207,7 +207,7 @@ impl Log {
             return Err(AppendError::Poisoned { reason: reason.clone() });
         }
         check_batches(batches, headers, self.end())?;
-        let first_offset = headers.first().map_or(self.end(), |h| h.base_offset);
+        let first_offset = headers.first().map_or_else(|| self.end(), |h| h.base_offset);
         let (mut bytes, mut rest, mut rolled) = (batches, headers, false);
         while !rest.is_empty() {
             let count = self.fitting(rest)?;
@@ -259,8 +259,7 @@ impl Log {
         let segment = match &self.active {
             Some(active) => active.clone(),
             None => {
-                let reachable = last_offset - self.end() <= i64::from(i32::MAX);
-                let base = if reachable { self.end() } else { headers[0].base_offset };
+                let base = self.next_base(headers[0].base_offset, last_offset)?;
                 self.create_segment(base, now_ms).map_err(|e| self.write_failed(e))?
             }
         };
@@ -282,6 +281,33 @@ impl Log {
             self.take_snapshot();
         }
         Ok(rolled)
+    }
+
+    /// Base offset of a new segment: the end of the log, so that a lost tail of the segment before shows as a gap.
+    /// Only a batch out of reach of that (on a copy of a compacted log) leaves one, and that is recorded first.
+    fn next_base(&mut self, first_offset: i64, last_offset: i64) -> Result<i64, AppendError> {
+        if last_offset - self.end() <= i64::from(i32::MAX) {
+            return Ok(self.end());
+        }
+        if let Err(error) = self.sync_now() {
+            return Err(match self.poisoned.clone() {
+                Some(reason) => AppendError::Poisoned { reason },
+                None => AppendError::DiskFull(error),
+            });
+        }
+        if self.shared.segments().is_empty() {
+            self.shared.start.store(first_offset, Ordering::Release);
+            self.shared.end.store(first_offset, Ordering::Release);
+            self.shared.flushed.store(first_offset, Ordering::Release);
+        }
+        let record = FlushedEnd {
+            active_base: first_offset,
+            index_entries: 0,
+            time_index_entries: 0,
+            ..self.record(self.end())
+        };
+        self.data.ends().set_durably(self.name, record).map_err(|e| self.write_failed(e))?;
+        Ok(first_offset)
     }
 
     fn write(&mut self, segment: &Segment, bytes: &[u8]) -> Result<(), AppendError> {
@@ -584,21 +610,24 @@ impl Log {
         }
     }
 
-    /// Flushes here and now; for the rare changes that must not wait for a flusher thread.
-    pub(crate) fn sync_now(&mut self) -> Result<(), LogError> {
+    /// Flushes here and now; for the rare changes that must not wait for a flusher thread. A failure poisons, unless
+    /// it is for lack of space.
+    pub(crate) fn sync_now(&mut self) -> Result<(), FileError> {
         let earlier = self.in_flight.as_ref().map(|f| f.work.clone());
         let work = self.take_work();
         let sync = || -> Result<(), FileError> {
-            if let Some(earlier) = &earlier {
-                earlier.sync_files()?;
-                earlier.sync_names(false)?;
+            for work in earlier.as_deref().into_iter().chain([&work]) {
+                work.sync_files()?;
+                work.sync_names(false)?;
             }
-            work.sync_files()?;
-            work.sync_names(false)
+            Ok(())
         };
         if let Err(error) = sync() {
-            self.poison(error.to_string());
-            return Err(LogError::Io(error));
+            self.put_back(&work);
+            if !is_disk_full(&error.source) {
+                self.poison(error.to_string());
+            }
+            return Err(error);
         }
         if let Some(in_flight) = &mut self.in_flight {
             in_flight.superseded = true;

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 
 use bytes::Bytes;
 use parking_lot::RwLock;
-use records::{BatchError, BatchView, TimestampType};
+use records::{BatchError, BatchView, NO_TIMESTAMP, TimestampType};
 
 use crate::LogName;
 use crate::error::ReadError;
@@ -173,7 +173,6 @@ impl LogReader {
         }
     }
 
-    #[expect(clippy::type_complexity, reason = "the outer error is only for the two callers above")]
     fn read_from(
         &self,
         offset: i64,
@@ -234,12 +233,13 @@ impl LogReader {
         let mut best: Option<(TimeEntry, Arc<Segment>)> = None;
         self.search::<()>(|segment| {
             let max = match segment.max_timestamp()? {
-                // The largest lies beyond the bound: walk what is below it.
-                Some(max) if max.offset >= upper_bound => max_below(segment, upper_bound)?,
+                // The largest may lie outside of the limits: walk what is within.
+                Some(max) if max.offset >= upper_bound || segment.base_offset() < self.start() => {
+                    self.max_within(segment, upper_bound)?
+                }
                 max => max,
             };
             if let Some(max) = max
-                && max.offset >= self.start()
                 && best.as_ref().is_none_or(|(b, _)| max.timestamp > b.timestamp)
             {
                 best = Some((max, segment.clone()));
@@ -252,6 +252,29 @@ impl LogReader {
             self.first_record(&segment, &found, max.timestamp, upper_bound)
         };
         find().map_err(|fault| fault.into_read_error(segment.log().path()))
+    }
+
+    /// The largest timestamp among the records of a segment from the start of the log to the bound.
+    fn max_within(&self, segment: &Segment, upper_bound: i64) -> Result<Option<TimeEntry>, Fault> {
+        let start = self.start();
+        let mut max: Option<TimeEntry> = None;
+        let Some((first, mut scan)) = segment.locate(start, false)? else { return Ok(None) };
+        let mut next = Some(first);
+        while let Some(found) = next.filter(|f| f.header.last_offset() < upper_bound) {
+            let mut timestamp = found.header.max_timestamp;
+            if found.header.base_offset < start {
+                timestamp = NO_TIMESTAMP;
+                self.each_record(segment, &found, |record| {
+                    timestamp = timestamp.max(record.timestamp);
+                    false
+                })?;
+            }
+            if max.is_none_or(|m| timestamp > m.timestamp) {
+                max = Some(TimeEntry { timestamp, offset: found.header.last_offset() });
+            }
+            next = scan.next()?;
+        }
+        Ok(max)
     }
 
     /// Asks the segments in order until one answers; a segment that is deleted meanwhile is passed over.
@@ -280,17 +303,38 @@ impl LogReader {
         timestamp: i64,
         upper_bound: i64,
     ) -> Result<Option<TimestampOffset>, Fault> {
+        let leader_epoch = found.header.partition_leader_epoch;
+        let mut answer = None;
+        self.each_record(segment, found, |record| {
+            if record.timestamp >= timestamp && record.offset < upper_bound {
+                answer = Some(TimestampOffset { leader_epoch, ..record });
+            }
+            answer.is_some()
+        })?;
+        Ok(answer)
+    }
+
+    /// Shows the records of a batch, from the start of the log on, until `stop` is true. A batch that the broker
+    /// stamped is not unpacked: all its records have one time.
+    fn each_record(
+        &self,
+        segment: &Segment,
+        found: &Found,
+        mut stop: impl FnMut(TimestampOffset) -> bool,
+    ) -> Result<(), Fault> {
         let header = &found.header;
-        let answer = |offset, timestamp| TimestampOffset {
+        let start = self.start();
+        let shown = |offset, timestamp| TimestampOffset {
             offset,
             timestamp,
             leader_epoch: header.partition_leader_epoch,
         };
-        let start = self.start();
         if header.timestamp_type() == TimestampType::LogAppendTime {
             let offset = header.base_offset.max(start);
-            let within = offset <= header.last_offset() && offset < upper_bound;
-            return Ok(within.then(|| answer(offset, header.max_timestamp)));
+            if offset <= header.last_offset() {
+                stop(shown(offset, header.max_timestamp));
+            }
+            return Ok(());
         }
         let bytes = segment.read_batch(found)?;
         let damaged = |e: BatchError| Fault::Damaged { position: found.position, reason: e.to_string() };
@@ -300,32 +344,17 @@ impl LogReader {
             batch.records(self.shared.unpacked_bytes_max.load(Ordering::Relaxed)).map_err(damaged)?;
         for record in records.iter() {
             let record = record.map_err(damaged)?;
-            if record.timestamp >= timestamp && record.offset >= start && record.offset < upper_bound {
-                return Ok(Some(answer(record.offset, record.timestamp)));
+            if record.offset >= start && stop(shown(record.offset, record.timestamp)) {
+                break;
             }
         }
-        Ok(None)
+        Ok(())
     }
 }
 
 /// Index of the segment that holds `offset`, or of the first.
 pub(crate) fn floor(segments: &[Arc<Segment>], offset: i64) -> usize {
     segments.partition_point(|s| s.base_offset() <= offset).saturating_sub(1)
-}
-
-fn max_below(segment: &Segment, upper_bound: i64) -> Result<Option<TimeEntry>, Fault> {
-    let mut max: Option<TimeEntry> = None;
-    let mut scan = segment.scan_from(0, false)?;
-    while let Some(found) = scan.next()? {
-        let offset = found.header.last_offset();
-        if offset >= upper_bound {
-            break;
-        }
-        if max.is_none_or(|m| found.header.max_timestamp > m.timestamp) {
-            max = Some(TimeEntry { timestamp: found.header.max_timestamp, offset });
-        }
-    }
-    Ok(max)
 }
 
 fn read_segments(

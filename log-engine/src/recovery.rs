@@ -386,7 +386,10 @@ impl Recovery<'_> {
             Ok((Segment::state_on_disk(descriptors, recovery.dir, base, 0, 0, 0), 0))
         };
         let Some((index_entries, time_entries, on_disk)) = counts else { return nothing(self) };
-        if index_entries == 0 || index_entries > on_disk.0 || time_entries > on_disk.1 {
+        if index_entries == 0 {
+            return Ok((Segment::state_on_disk(descriptors, self.dir, base, 0, 0, 0), 0));
+        }
+        if index_entries > on_disk.0 || time_entries > on_disk.1 {
             return nothing(self);
         }
         let index = self.last_entry::<IndexEntry>(base, "index", index_entries)?;

@@ -1,5 +1,7 @@
 //! What every [`Disk`] must do, run on the operating system's and on the simulated one.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by it, also in its helper functions")]
+
 use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;

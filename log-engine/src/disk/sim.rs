@@ -66,8 +66,16 @@ struct SimInode {
     cached: Vec<u8>,
     durable: Vec<u8>,
     unsynced: Vec<FileOp>,
+    /// Space set aside, as a length.
+    reserved: u64,
     /// Number of write-back errors so far; a handle that has seen fewer reports one at its next sync.
     errors: u64,
+}
+
+impl SimInode {
+    fn space(&self) -> u64 {
+        self.reserved.max(self.cached.len() as u64)
+    }
 }
 
 enum FileOp {
@@ -154,6 +162,11 @@ impl SimDisk {
     /// Bytes that all files together may take; more is ENOSPC.
     pub fn set_capacity(&self, bytes: Option<u64>) {
         self.state.lock().capacity = bytes;
+    }
+
+    /// Bytes that all files together take, what is reserved for them included.
+    pub fn used_bytes(&self) -> u64 {
+        self.state.lock().used_bytes()
     }
 
     /// What [`FileSystem::is_own_mount`] says of handles opened from now on.
@@ -355,7 +368,7 @@ impl State {
     }
 
     fn used_bytes(&self) -> u64 {
-        self.files.values().map(|f| f.cached.len() as u64).sum()
+        self.files.values().map(SimInode::space).sum()
     }
 }
 
@@ -383,7 +396,7 @@ fn eio() -> io::Error {
 }
 
 fn parent(path: &Path) -> &Path {
-    path.parent().unwrap_or(Path::new(""))
+    path.parent().unwrap_or_else(|| Path::new(""))
 }
 
 impl Disk for SimDisk {
@@ -640,9 +653,10 @@ impl DiskFile for SimFile {
                 self.write_inode(state, FileOp::Write { offset, bytes: half });
                 return Err(eio());
             }
-            let length = state.files.get(&self.inode).map_or(0, |f| f.cached.len() as u64);
+            let length = state.files.get(&self.inode).map_or(0, SimInode::space);
             let growth = (offset + bytes.len() as u64).saturating_sub(length);
-            if state.capacity.is_some_and(|capacity| state.used_bytes() + growth > capacity) {
+            let full = state.capacity.is_some_and(|capacity| state.used_bytes() + growth > capacity);
+            if growth > 0 && full {
                 let room = bytes.len() / 2;
                 self.write_inode(state, FileOp::Write { offset, bytes: bytes[..room].to_vec() });
                 return Err(rustix::io::Errno::NOSPC.into());
@@ -660,11 +674,20 @@ impl DiskFile for SimFile {
         self.with(|state| {
             state.count()?;
             self.write_inode(state, FileOp::SetLen(len));
+            if let Some(file) = state.files.get_mut(&self.inode) {
+                file.reserved = len;
+            }
             state.check_power()
         })
     }
 
-    fn reserve(&self, _offset: u64, _len: u64) {}
+    fn reserve(&self, offset: u64, len: u64) {
+        let mut state = self.disk.state.lock();
+        let room = state.capacity.is_none_or(|capacity| state.used_bytes() + len <= capacity);
+        if let Some(file) = state.files.get_mut(&self.inode).filter(|_| room) {
+            file.reserved = file.reserved.max(offset + len);
+        }
+    }
 
     fn sync(&self) -> io::Result<()> {
         self.with(|state| {
