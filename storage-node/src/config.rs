@@ -10,6 +10,7 @@ use figment::Figment;
 use figment::providers::{Env, Format, Serialized, Toml};
 use kafka_wire::HostPort;
 use proto_types::config_schema;
+use quic_transport::pki::CredentialFiles;
 use serde::{Deserialize, Deserializer, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -17,7 +18,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// What environment variables of this daemon begin with; `__` steps into a table:
-/// `WEIR_STORAGE_NODE_HTTP__BIND=127.0.0.1:9292`.
+/// `WEIR_STORAGE_NODE_HTTP__ADDRESS=127.0.0.1:9292`.
 pub const ENV_PREFIX: &str = "WEIR_STORAGE_NODE_";
 
 /// Everything that an operator can say to a storage node at its start.
@@ -84,15 +85,15 @@ pub struct ControlEndpoint {
 }
 
 /// PEM files.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Certificates {
-    /// The certificate of the cluster's own authority.
-    pub ca: PathBuf,
     /// This node's certificate.
     pub certificate: PathBuf,
-    /// Its private key.
+    /// Its private key (mode 0600).
     pub key: PathBuf,
+    /// The certificate of the cluster's own authority.
+    pub authority: PathBuf,
 }
 
 /// The HTTP endpoint for machines that watch this one.
@@ -102,7 +103,7 @@ pub struct Http {
     /// Whether to serve it at all.
     pub enabled: bool,
     /// The local address; port 0 takes a free one.
-    pub bind: SocketAddr,
+    pub address: SocketAddr,
 }
 
 /// Log lines on standard error.
@@ -184,6 +185,14 @@ impl Default for Config {
     }
 }
 
+impl Default for Certificates {
+    fn default() -> Self {
+        let CredentialFiles { certificate, key, authority } =
+            CredentialFiles::in_directory(Path::new("/etc/weir/storage-node"));
+        Self { certificate, key, authority }
+    }
+}
+
 impl Default for ControlEndpoint {
     fn default() -> Self {
         Self { bind: SocketAddr::from((Ipv4Addr::LOCALHOST, 9182)), advertised: None }
@@ -192,7 +201,7 @@ impl Default for ControlEndpoint {
 
 impl Default for Http {
     fn default() -> Self {
-        Self { enabled: true, bind: SocketAddr::from((Ipv4Addr::LOCALHOST, 9292)) }
+        Self { enabled: true, address: SocketAddr::from((Ipv4Addr::LOCALHOST, 9292)) }
     }
 }
 
@@ -286,12 +295,6 @@ impl Config {
         }
         self.validate_directories(&mut faults);
         self.validate_addresses(&mut faults);
-        let files = &self.certificates;
-        for (name, path) in [("ca", &files.ca), ("certificate", &files.certificate), ("key", &files.key)] {
-            if path.as_os_str().is_empty() {
-                faults.push(format!("certificates.{name} is missing: give the path of a PEM file"));
-            }
-        }
         for (name, value) in &self.kafka {
             match config_schema::node_config(name) {
                 None => faults.push(format!("kafka.{name} is not a broker config that this version knows")),
@@ -540,11 +543,6 @@ mod tests {
         [[listeners]]
         name = "PLAINTEXT"
         bind = "127.0.0.1:9092"
-
-        [certificates]
-        ca = "ca.pem"
-        certificate = "node.pem"
-        key = "node.key"
     "#;
 
     fn load(text: &str, settings: &[&str]) -> Result<Config, ConfigError> {
@@ -564,7 +562,7 @@ mod tests {
         let config = load(MINIMAL, &[]).unwrap();
         assert_eq!(config.node_id, 1);
         assert_eq!(config.control.bind.port(), 9182);
-        assert_eq!(config.http.bind.to_string(), "127.0.0.1:9292");
+        assert_eq!(config.http.address.to_string(), "127.0.0.1:9292");
         assert!(!config.kafka_flag("auto.create.topics.enable"));
         assert_eq!(config.wire_limits().frame_bytes_max, 100 << 20);
     }
@@ -610,7 +608,6 @@ mod tests {
             "data_dirs",
             "controllers",
             "listeners.advertised",
-            "certificates.ca",
             "limits.admin_request_ms_max",
         ];
         for field in fields {

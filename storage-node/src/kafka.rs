@@ -8,3 +8,6 @@ pub(crate) mod error_code;
 pub(crate) mod fetch_sessions;
 pub(crate) mod find_partition;
 pub(crate) mod handlers;
+
+#[cfg(test)]
+mod data_handlers_tests;

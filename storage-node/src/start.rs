@@ -194,7 +194,7 @@ fn load_credentials(config: &Config) -> Result<Credentials, StartError> {
     let credentials = Credentials::load(&CredentialFiles {
         certificate: config.certificates.certificate.clone(),
         key: config.certificates.key.clone(),
-        authority: config.certificates.ca.clone(),
+        authority: config.certificates.authority.clone(),
     })?;
     let number = u64::try_from(config.node_id).expect("the configuration was validated: it is not negative");
     let expected = Identity::new(&config.cluster_id, Role::StorageNode, number)?;
@@ -323,5 +323,5 @@ async fn serve_http(
         }
         missing
     };
-    Ok(Some(HttpServer::bind(HttpConfig::at(config.http.bind), registry, missing).await?))
+    Ok(Some(HttpServer::bind(HttpConfig::at(config.http.address), registry, missing).await?))
 }

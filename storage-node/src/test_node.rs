@@ -9,6 +9,7 @@ use crate::partition::{PartitionLimits, PartitionMetrics, Partitions, Partitions
 use crate::published_image::PublishedImage;
 use kafka_wire::{ConnectionId, HostPort, ListenerInfo, RequestContext};
 use kafka_wire_core::{Request, Writer};
+use log_engine::{DataDir, DataDirOptions, RealDisk};
 use parking_lot::Mutex;
 use proto_types::controller_api::{ControllerReply, ControllerRequest};
 use proto_types::ids::{
@@ -17,9 +18,10 @@ use proto_types::ids::{
 use proto_types::metadata::{Listener, MetadataChange, NodeRegistered, PartitionState, topic_partition};
 use quic_transport::BoxFuture;
 use std::net::{IpAddr, Ipv4Addr};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
-use storage_node_core::image::{ClusterImage, ConfigMap};
+use storage_node_core::image::{ClusterImage, ConfigMap, ImageDelta};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
@@ -62,6 +64,33 @@ impl TestNode {
         changes: &[MetadataChange],
         answer: impl Fn(&ControllerRequest) -> Answer + Send + Sync + 'static,
     ) -> Self {
+        Self::over(Vec::new(), file, changes, answer)
+    }
+
+    /// A node over a data directory, with the partitions of `changes` open.
+    pub(crate) async fn on_disk(directory: &Path, changes: &[MetadataChange]) -> Self {
+        let options = DataDirOptions {
+            cluster_id: CLUSTER.into(),
+            node_id: 1,
+            new_directory_id: Uuid::from_u128(1),
+            descriptors_max: 1_000,
+        };
+        let data = DataDir::open(Arc::new(RealDisk), directory, &options).expect("the directory is ours");
+        let answer =
+            |request: &ControllerRequest| -> Answer { panic!("the controller was asked {request:?}") };
+        let test = Self::over(vec![data], &[], changes, answer);
+        let image = test.node.image();
+        let delta = ImageDelta::between(&ClusterImage::empty(), &image);
+        test.node.partitions().apply(&image, &delta).await;
+        test
+    }
+
+    fn over(
+        data: Vec<DataDir>,
+        file: &[(&str, &str)],
+        changes: &[MetadataChange],
+        answer: impl Fn(&ControllerRequest) -> Answer + Send + Sync + 'static,
+    ) -> Self {
         let published = Arc::new(PublishedImage::default());
         let mut image = ClusterImage::empty();
         image.apply(MetadataIndex(1), changes);
@@ -81,7 +110,7 @@ impl TestNode {
         let node = Node::new(NodeParts {
             config: &config,
             file_configs: kafka,
-            partitions: Partitions::start(partitions, Vec::new()).expect("threads can be started"),
+            partitions: Partitions::start(partitions, data).expect("threads can be started"),
             published: Arc::clone(&published),
             controller: Arc::clone(&controller) as Arc<dyn ControllerPort>,
             broker_epoch: watch::Sender::new(Some(BrokerEpoch(1))).subscribe(),
@@ -94,6 +123,14 @@ impl TestNode {
     /// Commits more changes.
     pub(crate) fn apply(&self, changes: &[MetadataChange]) {
         apply(&self.published, changes);
+    }
+
+    /// Commits more changes, and makes the partitions follow them.
+    pub(crate) async fn apply_and_open(&self, changes: &[MetadataChange]) {
+        let before = self.node.image();
+        self.apply(changes);
+        let image = self.node.image();
+        self.node.partitions().apply(&image, &ImageDelta::between(&before, &image)).await;
     }
 
     /// A request of this version on the ordinary listener.

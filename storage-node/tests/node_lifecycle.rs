@@ -34,11 +34,15 @@ fn config(controller: &FakeController, dir: &Path) -> Config {
         data_dirs: vec![dir.join("data")],
         controllers: vec![ControllerAddress { id: 1, address: controller.address().to_string() }],
         listeners: vec![Listener { name: "PLAINTEXT".into(), bind: any_port, advertised: None }],
-        certificates: Certificates { ca: files.authority, certificate: files.certificate, key: files.key },
+        certificates: Certificates {
+            certificate: files.certificate,
+            key: files.key,
+            authority: files.authority,
+        },
         ..Config::default()
     };
     config.control.bind = any_port;
-    config.http.bind = any_port;
+    config.http.address = any_port;
     config
 }
 

@@ -27,6 +27,20 @@ pub enum Action {
     Publish(View),
 }
 
+impl Action {
+    /// Whether it tells somebody outside what came of a request. Such actions come last.
+    pub(crate) fn is_answer(&self) -> bool {
+        match self {
+            Action::Reply { .. } | Action::RecordsDeleted { .. } => true,
+            Action::Append { .. }
+            | Action::AssignEpoch { .. }
+            | Action::Flush
+            | Action::MoveStart { .. }
+            | Action::Publish(_) => false,
+        }
+    }
+}
+
 /// Where a batch stands in the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Produced {

@@ -138,6 +138,8 @@ impl Replica {
             "the high watermark never moves back"
         );
         self.check_invariants();
+        // Whoever gets an answer must find what it says: readers are shown the new state first.
+        actions.sort_by_key(Action::is_answer);
         actions
     }
 

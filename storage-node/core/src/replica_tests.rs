@@ -331,10 +331,11 @@ fn records_are_deleted_up_to_the_high_watermark_only() {
     let mut delete = |ticket: u64, before: Option<i64>| {
         let ticket = Ticket(ticket);
         let mut actions = bench.step(Input::DeleteRecords { ticket, before: before.map(Offset) });
+        assert_eq!(actions.len(), 1);
         if let Some(&Action::MoveStart { start }) = actions.first() {
             actions = bench.step(Input::StartMoved { start });
         }
-        match actions[0] {
+        match actions[actions.len() - 1] {
             Action::RecordsDeleted { ticket: answered, result } if answered == ticket => {
                 result.map(|start| start.0)
             }
@@ -357,4 +358,12 @@ fn waiters_are_bounded() {
     bench.produce(Acks::All, 1, None);
     let (ticket, actions) = bench.produce(Acks::All, 1, None);
     assert_eq!(replies(&actions), [(ticket, Err(ProduceError::Busy))]);
+}
+
+#[test]
+fn readers_are_shown_what_producers_are_told() {
+    let mut bench = Bench::leader(CONFIG, 1, &[1]);
+    bench.produce(Acks::All, 1, None);
+    let actions = bench.flushed(1);
+    assert!(matches!(actions[..], [Action::Publish(_), Action::Reply { .. }]), "{actions:?}");
 }

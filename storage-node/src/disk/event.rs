@@ -22,7 +22,7 @@ pub(crate) enum Event {
     /// The metadata has a new state of the partition. `done` when the replica follows it.
     NewEpoch { id: TopicPartition, epoch: NewEpoch, done: oneshot::Sender<()> },
     /// Configs of the topic changed.
-    Settings { id: TopicPartition, settings: Arc<TopicSettings> },
+    Settings { id: TopicPartition, settings: Arc<TopicSettings>, done: oneshot::Sender<()> },
     /// Append a batch.
     Produce(Produce),
     /// Move the log's start.

@@ -145,8 +145,9 @@ impl Running {
                 self.with_slot(id, |slot| slot.step(Input::NewEpoch(epoch)));
                 _ = done.send(());
             }
-            Event::Settings { id, settings } => {
+            Event::Settings { id, settings, done } => {
                 self.with_slot(id, |slot| slot.change_settings(settings));
+                _ = done.send(());
             }
             Event::Produce(produce) => match self.slots.contains_key(&produce.id) {
                 true => self.with_slot(produce.id, |slot| slot.produce(produce)),

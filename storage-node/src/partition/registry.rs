@@ -244,7 +244,7 @@ impl Partitions {
             }
         }
         for id in settings_changed {
-            self.change_settings(image, id);
+            done.extend(self.change_settings(image, id));
         }
         for (id, settings, opened) in opening {
             let copy = match opened.await {
@@ -335,18 +335,20 @@ impl Partitions {
         Some(receiver)
     }
 
-    fn change_settings(&self, image: &ClusterImage, id: TopicPartition) {
-        let Some(local) = image.partition_on(self.config.node, id) else { return };
+    fn change_settings(&self, image: &ClusterImage, id: TopicPartition) -> Option<oneshot::Receiver<()>> {
+        let local = image.partition_on(self.config.node, id)?;
         let new = Arc::new(self.settings(image, &local));
         let mut copies = self.copies.write();
-        let Some(Copy::Open { handle, settings }) = copies.get_mut(&id) else { return };
+        let Some(Copy::Open { handle, settings }) = copies.get_mut(&id) else { return None };
         if *settings == new {
-            return;
+            return None;
         }
         *settings = Arc::clone(&new);
         let directory = &self.directories[handle.directory()];
+        let (done, receiver) = oneshot::channel();
         // Bounded by the number of copies: one event for each per change of the metadata.
-        drop(directory.queue.push(Event::Settings { id, settings: new }));
+        drop(directory.queue.push(Event::Settings { id, settings: new, done }));
+        Some(receiver)
     }
 
     fn settings(&self, image: &ClusterImage, local: &LocalPartition) -> TopicSettings {

@@ -41,7 +41,7 @@ fn describe(
     resource: &DescribeConfigsResource,
 ) -> DescribeConfigsResult {
     let (error_code, error_message, configs) = match effective(node, image, resource) {
-        Ok(configs) => (ErrorCode::None, None, configs),
+        Ok(configs) => (ErrorCode::None, Some(Str::default()), configs),
         Err(error) => (error.code, Some(error.message), Vec::new()),
     };
     let wanted = |config: &EffectiveConfig| match &resource.configuration_keys {

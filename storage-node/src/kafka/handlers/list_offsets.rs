@@ -21,6 +21,9 @@ use crate::partition::PartitionHandle;
 /// Reads only what transactions have decided.
 const READ_COMMITTED: i8 = 1;
 
+/// Older versions have no place for the epoch.
+const LEADER_EPOCH_MIN: i16 = 4;
+
 /// What a timestamp field asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Asked {
@@ -78,6 +81,9 @@ pub(crate) async fn handle(
                 ..ListOffsetsPartitionResponse::default()
             });
             answer.partition_index = partition.partition_index;
+            if version < LEADER_EPOCH_MIN {
+                answer.leader_epoch = -1;
+            }
             partitions.push(answer);
         }
         response.topics.push(ListOffsetsTopicResponse { name: topic.name, partitions });
