@@ -6,9 +6,10 @@
 
 use crate::error::Rejection;
 use crate::ids::{
-    BrokerEpoch, DirectoryId, Incarnation, MetadataIndex, NodeId, PartitionIndex, ProducerId, TopicId,
+    BrokerEpoch, CoordinatorId, DirectoryId, Incarnation, MetadataIndex, NodeId, PartitionIndex, ProducerId,
+    RegistrationEpoch, TopicId,
 };
-use crate::metadata::{ConfigResource, Listener, MetadataChange};
+use crate::metadata::{ConfigResource, InternalTopic, Listener, MetadataChange};
 use serde::{Deserialize, Serialize};
 
 /// What a node may ask the controller. Append-only.
@@ -28,6 +29,12 @@ pub enum ControllerRequest {
     AlterConfigs(AlterConfigs),
     /// Hand out a block of producer ids.
     AllocateProducerIds(AllocateProducerIds),
+    /// A coordinator joins, or joins again as a new incarnation.
+    RegisterCoordinator(RegisterCoordinator),
+    /// A coordinator keeps its session.
+    CoordinatorHeartbeat(CoordinatorHeartbeat),
+    /// Create an internal topic, which was needed for the first time.
+    CreateInternalTopic(CreateInternalTopic),
 }
 
 /// The answers, in the order of the requests. Append-only.
@@ -58,6 +65,22 @@ pub enum ControllerReply {
         first: ProducerId,
         /// How many ids the block holds.
         count: i32,
+    },
+    /// To [`ControllerRequest::RegisterCoordinator`].
+    CoordinatorRegistered {
+        /// The registration's epoch.
+        epoch: RegistrationEpoch,
+        /// How long the coordinator keeps its shards without a heartbeat, milliseconds.
+        session_ms: u64,
+        /// How often to send heartbeats, milliseconds.
+        heartbeat_ms: u64,
+    },
+    /// To [`ControllerRequest::CoordinatorHeartbeat`].
+    CoordinatorHeartbeat(CoordinatorHeartbeatReply),
+    /// To [`ControllerRequest::CreateInternalTopic`]: it exists.
+    InternalTopicCreated {
+        /// Its id.
+        topic: TopicId,
     },
 }
 
@@ -258,6 +281,51 @@ pub struct AllocateProducerIds {
     pub node: NodeId,
     /// Its registration.
     pub broker_epoch: BrokerEpoch,
+}
+
+/// See [`ControllerRequest::RegisterCoordinator`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RegisterCoordinator {
+    /// The coordinator's cluster, as its configuration says; must be the controller's.
+    pub cluster_id: String,
+    /// The coordinator; must be the one in its certificate.
+    pub coordinator: CoordinatorId,
+    /// This run of its process.
+    pub incarnation: Incarnation,
+    /// `host:port` of its control endpoint.
+    pub control_address: String,
+}
+
+/// Sent every `heartbeat_ms`. The lease of the coordinator's shards runs from the moment at which an acknowledged one was
+/// sent.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CoordinatorHeartbeat {
+    /// The coordinator; must be the one in its certificate.
+    pub coordinator: CoordinatorId,
+    /// Its registration.
+    pub epoch: RegistrationEpoch,
+    /// Its shards shall go to others now: it is stopping.
+    pub stopping: bool,
+}
+
+/// The leader's answer, given only after it has confirmed with the quorum that it still leads.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CoordinatorHeartbeatReply {
+    /// The leader's commit index.
+    pub committed: MetadataIndex,
+    /// Whether the coordinator is fenced: it owns nothing, and the acknowledgement extends no lease.
+    pub fenced: bool,
+    /// A stopping coordinator may go: it owns nothing any more.
+    pub may_stop: bool,
+}
+
+/// See [`ControllerRequest::CreateInternalTopic`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CreateInternalTopic {
+    /// Which.
+    pub topic: InternalTopic,
+    /// How long the answer may wait for the commit to reach all nodes, milliseconds.
+    pub timeout_ms: u32,
 }
 
 /// Opens the metadata feed.

@@ -55,6 +55,18 @@ number! {
     ControllerId(u64)
 }
 number! {
+    /// A coordinator daemon.
+    CoordinatorId(i32)
+}
+number! {
+    /// Counts the owners of a shard: every assignment to a coordinator gets a larger one.
+    CoordinatorEpoch(i32)
+}
+number! {
+    /// Names one registration of one incarnation of a coordinator; grows with every new incarnation.
+    RegistrationEpoch(i64)
+}
+number! {
     /// Index of a partition within its topic.
     PartitionIndex(i32)
 }

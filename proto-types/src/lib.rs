@@ -11,6 +11,7 @@
 
 pub mod config_schema;
 pub mod controller_api;
+pub mod coordinator_api;
 pub mod encoding;
 pub mod error;
 pub mod ids;

@@ -8,6 +8,15 @@ pub enum MessageKind {
     Controller = 1,
     /// Stream: metadata feed, [`crate::controller_api::FeedRequest`] then [`crate::controller_api::FeedFrame`]s.
     MetadataFeed = 2,
+    /// Stream, storage node to coordinator: [`crate::coordinator_api::ForwardFrame`]s, answered by
+    /// [`crate::coordinator_api::AnswerFrame`]s.
+    Forward = 3,
+    /// Coordinator to storage node: [`crate::coordinator_api::AppendShard`] →
+    /// `Result<ShardAppended, ShardLogError>`.
+    AppendShard = 4,
+    /// Stream, coordinator to storage node: [`crate::coordinator_api::ReadShard`] then
+    /// [`crate::coordinator_api::ShardFrame`]s.
+    ReadShard = 5,
     /// Controller to controller: raft append entries.
     RaftAppend = 16,
     /// Controller to controller: raft vote.
@@ -22,9 +31,12 @@ pub enum MessageKind {
 
 impl MessageKind {
     /// All kinds, in order of number.
-    pub const ALL: [MessageKind; 7] = [
+    pub const ALL: [MessageKind; 10] = [
         MessageKind::Controller,
         MessageKind::MetadataFeed,
+        MessageKind::Forward,
+        MessageKind::AppendShard,
+        MessageKind::ReadShard,
         MessageKind::RaftAppend,
         MessageKind::RaftVote,
         MessageKind::RaftPreVote,

@@ -5,8 +5,8 @@
 //! the state (ids, placement, time) was chosen before and is inside it.
 
 use crate::ids::{
-    BrokerEpoch, DirectoryId, Incarnation, LeaderEpoch, NodeId, PartitionEpoch, PartitionIndex, ProducerId,
-    TopicId, TopicPartition,
+    BrokerEpoch, CoordinatorEpoch, CoordinatorId, DirectoryId, Incarnation, LeaderEpoch, NodeId,
+    PartitionEpoch, PartitionIndex, ProducerId, RegistrationEpoch, TopicId, TopicPartition,
 };
 use serde::{Deserialize, Serialize};
 
@@ -62,6 +62,58 @@ pub enum MetadataChange {
         /// The first id of the next block.
         next: ProducerId,
     },
+    /// A coordinator (or its new incarnation) joined. It may own shards from now on.
+    CoordinatorRegistered(CoordinatorRegistered),
+    /// A coordinator was fenced (lost its session, is stopping) or came back. A fenced one owns no shard.
+    CoordinatorFenced {
+        /// The coordinator.
+        coordinator: CoordinatorId,
+        /// Its registration when this was decided.
+        epoch: RegistrationEpoch,
+        /// Whether it is fenced from now on.
+        fenced: bool,
+    },
+    /// Who owns a shard (a partition of an internal topic) from now on.
+    ShardAssigned {
+        /// The shard.
+        shard: TopicPartition,
+        /// Its owner, or none while no coordinator is alive.
+        owner: Option<CoordinatorId>,
+        /// Grows with every assignment, also of the same owner.
+        epoch: CoordinatorEpoch,
+    },
+}
+
+/// A coordinator's registration.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CoordinatorRegistered {
+    /// The coordinator.
+    pub coordinator: CoordinatorId,
+    /// Names this registration; grows with every new incarnation.
+    pub epoch: RegistrationEpoch,
+    /// This run of its process.
+    pub incarnation: Incarnation,
+    /// Where other daemons reach its control endpoint (`host:port`).
+    pub control_address: String,
+}
+
+/// A topic that Weir creates and keeps for itself. Append-only.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum InternalTopic {
+    /// Groups and their offsets.
+    ConsumerOffsets,
+    /// Transactions.
+    TransactionState,
+}
+
+impl InternalTopic {
+    /// Kafka's name of the topic.
+    pub const fn name(self) -> &'static str {
+        match self {
+            InternalTopic::ConsumerOffsets => "__consumer_offsets",
+            InternalTopic::TransactionState => "__transaction_state",
+        }
+    }
 }
 
 /// A node's registration.

@@ -2,6 +2,7 @@
 //! each other: do not change the expected bytes, add a variant at the end of its enum instead.
 
 use proto_types::controller_api::*;
+use proto_types::coordinator_api::*;
 use proto_types::error::{ControllerError, Reason, Rejection};
 use proto_types::ids::*;
 use proto_types::message_kind::MessageKind;
@@ -25,6 +26,10 @@ fn uuid(low: u128) -> Uuid {
 
 fn topic() -> TopicId {
     TopicId(uuid(1))
+}
+
+fn shard() -> Shard {
+    topic_partition(topic(), 7)
 }
 
 fn registration() -> NodeRegistered {
@@ -78,6 +83,18 @@ fn metadata_changes() {
     );
     check(ConfigSet { resource: ConfigResource::NodeDefault, name: "n".into(), value: None }, "0602016e00");
     check(ProducerIdsAllocated { next: ProducerId(1000) }, "07d00f");
+    let registration = proto_types::metadata::CoordinatorRegistered {
+        coordinator: CoordinatorId(1),
+        epoch: RegistrationEpoch(9),
+        incarnation: Incarnation(uuid(2)),
+        control_address: "c:1".into(),
+    };
+    check(CoordinatorRegistered(registration), "080212100102030405060708090a0b0c0d0e0f0203633a31");
+    let (coordinator, epoch) = (CoordinatorId(1), RegistrationEpoch(9));
+    check(CoordinatorFenced { coordinator, epoch, fenced: true }, "09021201");
+    let (owner, epoch) = (Some(coordinator), CoordinatorEpoch(5));
+    check(ShardAssigned { shard: shard(), owner, epoch }, "0a100102030405060708090a0b0c0d0e0f010e01020a");
+    check(vec![InternalTopic::ConsumerOffsets, InternalTopic::TransactionState], "020001");
 }
 
 #[test]
@@ -152,6 +169,19 @@ fn controller_requests() {
         Q::AllocateProducerIds(AllocateProducerIds { node: NodeId(1), broker_epoch: BrokerEpoch(9) }),
         "060212",
     );
+    check(
+        Q::RegisterCoordinator(RegisterCoordinator {
+            cluster_id: "c".into(),
+            coordinator: CoordinatorId(1),
+            incarnation: Incarnation(uuid(2)),
+            control_address: "c:1".into(),
+        }),
+        "07016302100102030405060708090a0b0c0d0e0f0203633a31",
+    );
+    let (coordinator, epoch) = (CoordinatorId(1), RegistrationEpoch(9));
+    check(Q::CoordinatorHeartbeat(CoordinatorHeartbeat { coordinator, epoch, stopping: true }), "08021201");
+    let topic = InternalTopic::TransactionState;
+    check(Q::CreateInternalTopic(CreateInternalTopic { topic, timeout_ms: 300 }), "0901ac02");
 }
 
 #[test]
@@ -183,6 +213,11 @@ fn controller_replies() {
     check(R::PartitionsCreated(vec![Ok(()), Err(no())]), "0402000100016d");
     check(R::ConfigsAltered(vec![Ok(()), Err(no())]), "0502000100016d");
     check(R::ProducerIds { first: ProducerId(1000), count: 1000 }, "06d00fd00f");
+    let epoch = RegistrationEpoch(9);
+    check(R::CoordinatorRegistered { epoch, session_ms: 3000, heartbeat_ms: 300 }, "0712b817ac02");
+    let reply = CoordinatorHeartbeatReply { committed: MetadataIndex(300), fenced: true, may_stop: false };
+    check(R::CoordinatorHeartbeat(reply), "08ac020100");
+    check(R::InternalTopicCreated { topic: topic() }, "09100102030405060708090a0b0c0d0e0f01");
 }
 
 #[test]
@@ -229,9 +264,75 @@ fn feed() {
 }
 
 #[test]
+fn forwarding() {
+    let request = ForwardedRequest {
+        id: 300,
+        shard: shard(),
+        api_key: 11,
+        api_version: 9,
+        client_id: Some("c".into()),
+        client_host: "h".into(),
+        listener: "L".into(),
+        principal: "p".into(),
+        body: vec![1, 2, 3],
+    };
+    check(
+        ForwardFrame::Request(request),
+        "00ac02100102030405060708090a0b0c0d0e0f010e16120101630168014c017003010203",
+    );
+    check(ForwardFrame::Abandon { id: 300 }, "01ac02");
+    check(
+        AnswerFrame::Answer { id: 300, epoch: CoordinatorEpoch(5), body: vec![1, 2, 3] },
+        "00ac020a03010203",
+    );
+    let reasons = [
+        ForwardRefusal::NotOwner,
+        ForwardRefusal::Loading,
+        ForwardRefusal::Busy,
+        ForwardRefusal::Malformed,
+        ForwardRefusal::Unsupported,
+        ForwardRefusal::LogUnavailable,
+    ];
+    check(
+        reasons.map(|reason| AnswerFrame::Refused { id: 1, reason }).to_vec(),
+        "06010100010101010102010103010104010105",
+    );
+}
+
+#[test]
+fn logs_of_shards() {
+    let append = |expected_end, content| AppendShard {
+        shard: shard(),
+        epoch: CoordinatorEpoch(5),
+        expected_end,
+        content,
+    };
+    check(append(None, ShardContent::Claim), "100102030405060708090a0b0c0d0e0f010e0a0000");
+    check(
+        append(Some(Offset(300)), ShardContent::Batches(vec![1, 2])),
+        "100102030405060708090a0b0c0d0e0f010e0a01d80401020102",
+    );
+    check(ShardAppended { base_offset: Offset(300), end: Offset(302) }, "d804dc04");
+    let errors = vec![
+        ShardLogError::NotLeader,
+        ShardLogError::Fenced { current: CoordinatorEpoch(6) },
+        ShardLogError::UnexpectedEnd { end: Offset(300) },
+        ShardLogError::Unavailable("m".into()),
+        ShardLogError::Unknown("m".into()),
+        ShardLogError::Invalid("m".into()),
+    ];
+    check(errors, "0600010c02d80403016d04016d05016d");
+    let read = ReadShard { shard: shard(), epoch: CoordinatorEpoch(5), from: Offset(0), to: Offset(300) };
+    check(read, "100102030405060708090a0b0c0d0e0f010e0a00d804");
+    let frames =
+        vec![ShardFrame::Batches(vec![1, 2]), ShardFrame::End, ShardFrame::Failed(ShardLogError::NotLeader)];
+    check(frames, "0300020102010200");
+}
+
+#[test]
 fn kinds_keep_their_numbers() {
     let numbers: Vec<u16> = MessageKind::ALL.iter().map(|kind| kind.number()).collect();
-    assert_eq!(numbers, [1, 2, 16, 17, 18, 19, 20]);
+    assert_eq!(numbers, [1, 2, 3, 4, 5, 16, 17, 18, 19, 20]);
     for kind in MessageKind::ALL {
         assert_eq!(MessageKind::from_number(kind.number()), Some(kind));
     }

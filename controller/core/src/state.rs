@@ -4,9 +4,11 @@
 //! planner can work on a scratch copy and a snapshot can be written while new changes are applied.
 
 pub mod configs;
+pub mod coordinators;
 pub mod nodes;
 pub mod partitions;
 pub mod producer_ids;
+pub mod shards;
 pub mod topics;
 
 use proto_types::ids::MetadataIndex;
@@ -14,9 +16,11 @@ use proto_types::metadata::{ConfigResource, MetadataChange};
 use std::sync::Arc;
 
 pub use configs::Configs;
+pub use coordinators::{Coordinator, Coordinators};
 pub use nodes::{Node, Nodes};
 pub use partitions::Partitions;
 pub use producer_ids::ProducerIds;
+pub use shards::{Ownership, Shards};
 pub use topics::Topics;
 
 /// All families and the index up to which they are applied.
@@ -28,6 +32,8 @@ pub struct ClusterState {
     partitions: Arc<Partitions>,
     configs: Arc<Configs>,
     producer_ids: ProducerIds,
+    coordinators: Arc<Coordinators>,
+    shards: Arc<Shards>,
 }
 
 impl Default for ClusterState {
@@ -46,6 +52,8 @@ impl ClusterState {
             partitions: Arc::default(),
             configs: Arc::default(),
             producer_ids: ProducerIds::default(),
+            coordinators: Arc::default(),
+            shards: Arc::default(),
         }
     }
 
@@ -69,6 +77,7 @@ impl ClusterState {
             MetadataChange::TopicDeleted { topic } => {
                 Arc::make_mut(&mut self.topics).delete(*topic);
                 Arc::make_mut(&mut self.partitions).remove_topic(*topic);
+                Arc::make_mut(&mut self.shards).remove_topic(*topic);
                 Arc::make_mut(&mut self.configs).remove_resource(&ConfigResource::Topic(*topic));
             }
             MetadataChange::PartitionSet { partition, state } => {
@@ -78,6 +87,15 @@ impl ClusterState {
                 Arc::make_mut(&mut self.configs).set(resource.clone(), name.clone(), value.clone());
             }
             MetadataChange::ProducerIdsAllocated { next } => self.producer_ids.allocated(*next),
+            MetadataChange::CoordinatorRegistered(registration) => {
+                Arc::make_mut(&mut self.coordinators).register(registration.clone());
+            }
+            MetadataChange::CoordinatorFenced { coordinator, epoch, fenced } => {
+                Arc::make_mut(&mut self.coordinators).set_fenced(*coordinator, *epoch, *fenced);
+            }
+            MetadataChange::ShardAssigned { shard, owner, epoch } => {
+                Arc::make_mut(&mut self.shards).assign(*shard, *owner, *epoch);
+            }
         }
     }
 
@@ -101,6 +119,8 @@ impl ClusterState {
         self.partitions.to_changes(&mut changes);
         self.configs.to_changes(&mut changes);
         self.producer_ids.to_changes(&mut changes);
+        self.coordinators.to_changes(&mut changes);
+        self.shards.to_changes(&mut changes);
         changes
     }
 
@@ -145,5 +165,15 @@ impl ClusterState {
     /// The producer ids handed out.
     pub fn producer_ids(&self) -> &ProducerIds {
         &self.producer_ids
+    }
+
+    /// The coordinators.
+    pub fn coordinators(&self) -> &Coordinators {
+        &self.coordinators
+    }
+
+    /// Who owns the shards.
+    pub fn shards(&self) -> &Shards {
+        &self.shards
     }
 }

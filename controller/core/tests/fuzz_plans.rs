@@ -134,6 +134,9 @@ fn check_ids(cluster: &Cluster) {
                 }
             }
             MetadataChange::NodeFenced { .. }
+            | MetadataChange::CoordinatorRegistered(_)
+            | MetadataChange::CoordinatorFenced { .. }
+            | MetadataChange::ShardAssigned { .. }
             | MetadataChange::NodeRemoved { .. }
             | MetadataChange::TopicDeleted { .. }
             | MetadataChange::ConfigSet { .. } => {}

@@ -6,8 +6,13 @@
 //! change about something unknown (a partition of a deleted topic, say) is ignored. [`ImageDelta`] names what an
 //! application touched, so that its readers need not compare whole images.
 
-use proto_types::ids::{BrokerEpoch, MetadataIndex, NodeId, PartitionIndex, TopicId, TopicPartition};
-use proto_types::metadata::{ConfigResource, Listener, MetadataChange, NodeRegistered, PartitionState};
+use proto_types::ids::{
+    BrokerEpoch, CoordinatorEpoch, CoordinatorId, MetadataIndex, NodeId, PartitionIndex, RegistrationEpoch,
+    TopicId, TopicPartition,
+};
+use proto_types::metadata::{
+    ConfigResource, CoordinatorRegistered, Listener, MetadataChange, NodeRegistered, PartitionState,
+};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::Arc;
@@ -20,6 +25,8 @@ pub struct ClusterImage {
     topics: Arc<BTreeMap<TopicId, Arc<TopicImage>>>,
     names: Arc<BTreeMap<Arc<str>, TopicId>>,
     configs: Arc<BTreeMap<ConfigResource, Arc<ConfigMap>>>,
+    coordinators: Arc<BTreeMap<CoordinatorId, CoordinatorImage>>,
+    shards: Arc<BTreeMap<TopicPartition, ShardImage>>,
 }
 
 /// The dynamic configs of one resource: Kafka's name to value.
@@ -32,6 +39,24 @@ pub struct NodeImage {
     pub registration: NodeRegistered,
     /// A fenced node leads nothing and is not shown to clients.
     pub fenced: bool,
+}
+
+/// A coordinator.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CoordinatorImage {
+    /// Its newest registration.
+    pub registration: CoordinatorRegistered,
+    /// A fenced coordinator owns no shard.
+    pub fenced: bool,
+}
+
+/// Who owns a shard, which is a partition of an internal topic.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ShardImage {
+    /// The owner; none while no coordinator is alive.
+    pub owner: Option<CoordinatorId>,
+    /// Grows with every assignment: what was said under an older one does not count.
+    pub epoch: CoordinatorEpoch,
 }
 
 impl NodeImage {
@@ -131,6 +156,8 @@ impl ClusterImage {
             topics: Arc::default(),
             names: Arc::default(),
             configs: Arc::default(),
+            coordinators: Arc::default(),
+            shards: Arc::default(),
         }
     }
 
@@ -169,6 +196,25 @@ impl ClusterImage {
             }
             // Only the controller hands out producer ids; a node asks it for a block.
             MetadataChange::ProducerIdsAllocated { next: _ } => {}
+            MetadataChange::CoordinatorRegistered(registration) => {
+                let coordinator = CoordinatorImage { registration: registration.clone(), fenced: false };
+                Arc::make_mut(&mut self.coordinators).insert(registration.coordinator, coordinator);
+            }
+            MetadataChange::CoordinatorFenced { coordinator, epoch, fenced } => {
+                self.set_coordinator_fenced(*coordinator, *epoch, *fenced);
+            }
+            MetadataChange::ShardAssigned { shard, owner, epoch } => {
+                let image = ShardImage { owner: *owner, epoch: *epoch };
+                Arc::make_mut(&mut self.shards).insert(*shard, image);
+            }
+        }
+    }
+
+    fn set_coordinator_fenced(&mut self, id: CoordinatorId, epoch: RegistrationEpoch, fenced: bool) {
+        if let Some(coordinator) = Arc::make_mut(&mut self.coordinators).get_mut(&id)
+            && coordinator.registration.epoch == epoch
+        {
+            coordinator.fenced = fenced;
         }
     }
 
@@ -198,6 +244,9 @@ impl ClusterImage {
         let partitions = topic.partitions.keys();
         delta.partitions.extend(partitions.map(|&partition| TopicPartition { topic: id, partition }));
         self.forget_configs(&ConfigResource::Topic(id), delta);
+        if self.shards.keys().any(|shard| shard.topic == id) {
+            Arc::make_mut(&mut self.shards).retain(|shard, _| shard.topic != id);
+        }
     }
 
     fn set_partition(&mut self, id: TopicPartition, state: &PartitionState, delta: &mut ImageDelta) {
@@ -301,6 +350,16 @@ impl ClusterImage {
     /// The resources that have dynamic configs.
     pub fn configured_resources(&self) -> impl Iterator<Item = &ConfigResource> {
         self.configs.keys()
+    }
+
+    /// A coordinator by id, fenced or not.
+    pub fn coordinator(&self, id: CoordinatorId) -> Option<&CoordinatorImage> {
+        self.coordinators.get(&id)
+    }
+
+    /// Who owns a partition of an internal topic; `None` for any other.
+    pub fn shard(&self, id: TopicPartition) -> Option<ShardImage> {
+        self.shards.get(&id).copied()
     }
 
     /// All partitions of which `node` holds, or is to hold, a copy.
