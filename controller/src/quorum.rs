@@ -1,14 +1,17 @@
 //! The metadata quorum: raft by openraft, with our own files, wire messages and state machine around it.
 
 pub mod store_error;
-pub mod type_config;
 
 pub(crate) mod log_files;
 pub(crate) mod log_store;
 #[cfg(test)]
 mod log_tests;
+pub(crate) mod network;
+pub(crate) mod rpc;
 mod segment;
-mod slot_file;
+pub(crate) mod slot_file;
 pub(crate) mod snapshot_files;
 pub(crate) mod state_machine;
 pub(crate) mod stored;
+pub(crate) mod type_config;
+mod wire;

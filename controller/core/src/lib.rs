@@ -13,10 +13,12 @@ pub mod invariants;
 pub mod limits;
 pub mod placement;
 pub mod plan;
+pub mod sessions;
 pub mod state;
 pub mod topic_name;
 
 pub use chance::Chance;
 pub use limits::Limits;
 pub use plan::{Decision, Inputs};
+pub use sessions::Sessions;
 pub use state::ClusterState;

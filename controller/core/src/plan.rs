@@ -65,7 +65,7 @@ fn check_count(limits: &Limits, count: usize, what: &str) -> Result<(), Rejectio
 }
 
 /// Refuses the requests of nodes that are unknown or have been superseded by a newer incarnation.
-fn check_registration(
+pub(crate) fn check_registration(
     state: &ClusterState,
     node: NodeId,
     broker_epoch: BrokerEpoch,

@@ -77,10 +77,7 @@ impl LogStore {
         (Self { reader: LogReader { commands, shared: Arc::new(Mutex::new(shared)) } }, thread)
     }
 
-    async fn ask(
-        &self,
-        command: impl FnOnce(oneshot::Sender<io::Result<()>>) -> Command,
-    ) -> io::Result<()> {
+    async fn ask(&self, command: impl FnOnce(oneshot::Sender<io::Result<()>>) -> Command) -> io::Result<()> {
         let (tx, rx) = oneshot::channel();
         self.reader.send(command(tx)).await?;
         rx.await.map_err(|_| closed())?

@@ -51,7 +51,10 @@ fn append(log: &mut LogFiles, indexes: std::ops::Range<u64>) -> Result<(), Store
 }
 
 fn indexes(log: &LogFiles) -> Vec<u64> {
-    (0..log.next()).filter_map(|index| log.read(index).expect("readable")).map(|(entry, _)| entry.id.index).collect()
+    (0..log.next())
+        .filter_map(|index| log.read(index).expect("readable"))
+        .map(|(entry, _)| entry.id.index)
+        .collect()
 }
 
 /// A log with entries 0..40 in several files, synced, with a vote.
@@ -69,8 +72,10 @@ fn open(dir: &Path) -> Result<LogFiles, StoreError> {
 }
 
 fn segments(dir: &Path) -> Vec<PathBuf> {
-    let mut paths: Vec<PathBuf> =
-        std::fs::read_dir(dir.join("log")).expect("listed").map(|entry| entry.expect("listed").path()).collect();
+    let mut paths: Vec<PathBuf> = std::fs::read_dir(dir.join("log"))
+        .expect("listed")
+        .map(|entry| entry.expect("listed").path())
+        .collect();
     paths.sort();
     paths
 }

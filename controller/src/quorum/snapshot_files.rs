@@ -152,7 +152,8 @@ mod tests {
         assert_eq!(files.load().expect("fine"), None);
         files.save(&meta(5), b"five").expect("saved");
         files.save(&meta(12), b"twelve").expect("saved");
-        std::fs::write(dir.path().join("snapshot").join("00000000000000000020-2-1.tmp"), b"half").expect("write");
+        std::fs::write(dir.path().join("snapshot").join("00000000000000000020-2-1.tmp"), b"half")
+            .expect("write");
         let files = SnapshotFiles::open(dir.path()).expect("opened");
         assert_eq!(files.list().expect("listed").len(), 1);
         assert_eq!(files.load().expect("fine"), Some((meta(12), Bytes::from_static(b"twelve"))));

@@ -128,10 +128,7 @@ impl RaftStateMachine<TypeConfig> for StateMachine {
     async fn get_snapshot_builder(&mut self) -> SnapshotBuilder {
         SnapshotBuilder {
             state: self.state.clone(),
-            meta: SnapshotMeta {
-                last_log_id: self.last_applied,
-                last_membership: self.membership.clone(),
-            },
+            meta: SnapshotMeta { last_log_id: self.last_applied, last_membership: self.membership.clone() },
             files: self.files.clone(),
         }
     }

@@ -244,11 +244,8 @@ mod tests {
             hex(&seal(DiskKind::Entry, &membership)),
             "050001000302ac020201020102020103613a310203623a32"
         );
-        let meta = StoredSnapshotMeta {
-            last_log_id: Some(id()),
-            membership_log_id: None,
-            membership: members(),
-        };
+        let meta =
+            StoredSnapshotMeta { last_log_id: Some(id()), membership_log_id: None, membership: members() };
         assert_eq!(
             hex(&seal(DiskKind::SnapshotMeta, &meta)),
             "06000100010302ac020001020102020103613a310203623a32"
@@ -258,11 +255,9 @@ mod tests {
     #[test]
     fn entries_survive_the_way_through_their_stored_form() {
         let change = MetadataChange::ProducerIdsAllocated { next: ProducerId(1000) };
-        for payload in [
-            StoredPayload::Blank,
-            StoredPayload::Changes(vec![change]),
-            StoredPayload::Membership(members()),
-        ] {
+        for payload in
+            [StoredPayload::Blank, StoredPayload::Changes(vec![change]), StoredPayload::Membership(members())]
+        {
             let stored = StoredEntry { id: id(), payload };
             let entry = stored.clone().into_entry().expect("valid");
             let borrowed = seal(DiskKind::Entry, &BorrowedEntry::from(&entry));

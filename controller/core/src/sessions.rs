@@ -1,0 +1,178 @@
+//! Who is alive: the sessions of storage nodes, as the quorum's leader sees them.
+//!
+//! Soft state: never committed, gone with the leadership, granted anew by the next leader. What follows from it (fencing
+//! and unfencing) is committed. The clock is monotonic and handed in; the shell calls [`Sessions::beat`] only after it has
+//! confirmed with the quorum that it still leads.
+
+use crate::state::ClusterState;
+use proto_types::controller_api::Heartbeat;
+use proto_types::error::{Reason, Rejection};
+use proto_types::ids::{BrokerEpoch, MetadataIndex, Millis, NodeId};
+use std::collections::BTreeMap;
+
+/// What should be committed about a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Verdict {
+    /// The node.
+    pub node: NodeId,
+    /// Its registration.
+    pub broker_epoch: BrokerEpoch,
+    /// Whether to fence it or to let it back in.
+    pub fence: bool,
+    /// Why, for the log.
+    pub why: &'static str,
+}
+
+/// What a heartbeat amounts to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Beat {
+    /// Whether the node is fenced now.
+    pub fenced: bool,
+    /// A stopping node may go.
+    pub may_stop: bool,
+    /// What to commit, if anything.
+    pub verdict: Option<Verdict>,
+}
+
+#[derive(Debug, Clone)]
+struct Session {
+    broker_epoch: BrokerEpoch,
+    deadline: Millis,
+    /// What the node says that it has applied.
+    applied: MetadataIndex,
+    /// What it must have applied before it is unfenced.
+    catch_up: MetadataIndex,
+    /// A verdict is on its way to being committed.
+    pending: bool,
+}
+
+/// All sessions.
+#[derive(Debug)]
+pub struct Sessions {
+    session_ms: i64,
+    by_node: BTreeMap<NodeId, Session>,
+    /// When [`Sessions::expired`] last looked.
+    looked: Option<Millis>,
+}
+
+impl Sessions {
+    /// No sessions; each will last `session_ms` without a heartbeat.
+    pub fn new(session_ms: u64) -> Self {
+        let session_ms = i64::try_from(session_ms).unwrap_or(i64::MAX / 4);
+        Self { session_ms, by_node: BTreeMap::new(), looked: None }
+    }
+
+    /// A leadership begins: every node gets a fresh session.
+    pub fn begin_leadership(&mut self, now: Millis, state: &ClusterState) {
+        self.by_node.clear();
+        self.looked = Some(now);
+        for (node, known) in state.nodes().iter() {
+            self.open(now, node, known.registration.broker_epoch, state.applied());
+        }
+    }
+
+    /// A registration was committed at `index`.
+    pub fn registered(&mut self, now: Millis, node: NodeId, broker_epoch: BrokerEpoch, index: MetadataIndex) {
+        let known = self.by_node.get(&node).is_some_and(|session| session.broker_epoch == broker_epoch);
+        // A repeated request of the same incarnation changes nothing but its deadline.
+        if known {
+            self.extend(now, node);
+        } else {
+            self.open(now, node, broker_epoch, index);
+        }
+    }
+
+    fn open(&mut self, now: Millis, node: NodeId, broker_epoch: BrokerEpoch, catch_up: MetadataIndex) {
+        let deadline = Millis(now.0.saturating_add(self.session_ms));
+        let session = Session { broker_epoch, deadline, applied: MetadataIndex(0), catch_up, pending: false };
+        self.by_node.insert(node, session);
+    }
+
+    fn extend(&mut self, now: Millis, node: NodeId) {
+        if let Some(session) = self.by_node.get_mut(&node) {
+            session.deadline = session.deadline.max(Millis(now.0.saturating_add(self.session_ms)));
+        }
+    }
+
+    /// Takes a heartbeat that arrived at `arrived`.
+    pub fn beat(
+        &mut self,
+        arrived: Millis,
+        heartbeat: &Heartbeat,
+        state: &ClusterState,
+    ) -> Result<Beat, Rejection> {
+        let node = heartbeat.node;
+        crate::plan::check_registration(state, node, heartbeat.broker_epoch)?;
+        if self.by_node.get(&node).is_none_or(|session| session.broker_epoch != heartbeat.broker_epoch) {
+            // Committed, but the news of it has not come here yet.
+            self.open(arrived, node, heartbeat.broker_epoch, state.applied());
+        }
+        self.extend(arrived, node);
+        let session = self.by_node.get_mut(&node).ok_or_else(|| Rejection {
+            reason: Reason::UnknownNode,
+            message: format!("Node {node} has no session."),
+        })?;
+        session.applied = session.applied.max(heartbeat.applied);
+        let fenced = !state.nodes().is_active(node);
+        let why = match (heartbeat.stopping, heartbeat.healthy) {
+            (true, _) => Some("it is stopping"),
+            (false, false) => Some("its disks are not healthy"),
+            (false, true) => None,
+        };
+        let verdict = match why {
+            Some(why) if !fenced => session.decide(node, true, why),
+            None if fenced && session.applied >= session.catch_up => {
+                session.decide(node, false, "it has caught up")
+            }
+            _ => None,
+        };
+        Ok(Beat { fenced, may_stop: heartbeat.stopping && fenced, verdict })
+    }
+
+    /// Nodes whose sessions have run out. If this was not called for long (the process itself was stopped), no node can
+    /// be blamed for the silence: all sessions are extended instead.
+    pub fn expired(&mut self, now: Millis, state: &ClusterState) -> Vec<Verdict> {
+        let before = self.looked.replace(now).unwrap_or(now);
+        if now.0 - before.0 > self.session_ms / 2 {
+            let nodes: Vec<NodeId> = self.by_node.keys().copied().collect();
+            for node in nodes {
+                self.extend(now, node);
+            }
+            return Vec::new();
+        }
+        self.by_node
+            .iter_mut()
+            .filter(|(node, session)| session.deadline < now && state.nodes().is_active(**node))
+            .filter_map(|(node, session)| session.decide(*node, true, "its session has run out"))
+            .collect()
+    }
+
+    /// A verdict was committed at `index`, or could not be (`None`) and may be tried again.
+    pub fn decided(&mut self, verdict: Verdict, index: Option<MetadataIndex>) {
+        let Some(session) = self.by_node.get_mut(&verdict.node) else { return };
+        if session.broker_epoch != verdict.broker_epoch {
+            return;
+        }
+        session.pending = false;
+        if let (true, Some(index)) = (verdict.fence, index) {
+            session.catch_up = session.catch_up.max(index);
+        }
+    }
+
+    /// Active nodes that have not applied `index` yet.
+    pub fn lagging(&self, state: &ClusterState, index: MetadataIndex) -> Vec<NodeId> {
+        let behind = |node: NodeId| self.by_node.get(&node).is_none_or(|session| session.applied < index);
+        let active = state.nodes().iter().filter(|(_, known)| !known.fenced).map(|(node, _)| node);
+        active.filter(|node| behind(*node)).collect()
+    }
+}
+
+impl Session {
+    fn decide(&mut self, node: NodeId, fence: bool, why: &'static str) -> Option<Verdict> {
+        if self.pending {
+            return None;
+        }
+        self.pending = true;
+        Some(Verdict { node, broker_epoch: self.broker_epoch, fence, why })
+    }
+}

@@ -1,0 +1,137 @@
+//! Sessions: who is fenced when, and who comes back.
+
+mod cluster;
+
+use cluster::{Cluster, refused};
+use controller_core::Sessions;
+use controller_core::sessions::Verdict;
+use proto_types::controller_api::Heartbeat;
+use proto_types::error::Reason;
+use proto_types::ids::*;
+
+const SESSION: u64 = 3000;
+
+fn heartbeat(cluster: &Cluster, applied: u64) -> Heartbeat {
+    Heartbeat {
+        node: NodeId(1),
+        broker_epoch: cluster.epoch(1),
+        applied: MetadataIndex(applied),
+        stopping: false,
+        healthy: true,
+    }
+}
+
+fn leading(cluster: &Cluster) -> Sessions {
+    let mut sessions = Sessions::new(SESSION);
+    sessions.begin_leadership(Millis(0), &cluster.state);
+    sessions
+}
+
+/// Looks every 100 ms until `until`; returns the verdicts with their times.
+fn watch(sessions: &mut Sessions, cluster: &Cluster, from: i64, until: i64) -> Vec<(i64, Verdict)> {
+    (from..=until)
+        .step_by(100)
+        .flat_map(|now| {
+            sessions.expired(Millis(now), &cluster.state).into_iter().map(move |verdict| (now, verdict))
+        })
+        .collect()
+}
+
+#[test]
+fn a_silent_node_is_fenced_once() {
+    let cluster = Cluster::with_nodes(1);
+    let mut sessions = leading(&cluster);
+    let beat = sessions.beat(Millis(1000), &heartbeat(&cluster, 0), &cluster.state).expect("known");
+    assert_eq!((beat.fenced, beat.may_stop, beat.verdict), (false, false, None));
+    let verdicts = watch(&mut sessions, &cluster, 0, 6000);
+    assert_eq!(verdicts.len(), 1, "{verdicts:?}");
+    let (at, verdict) = verdicts[0];
+    assert!((4001..=4100).contains(&at), "3 s after the last heartbeat, not {at}");
+    assert!(verdict.fence && verdict.node == NodeId(1));
+    sessions.decided(verdict, None);
+    assert_eq!(
+        watch(&mut sessions, &cluster, 6100, 6200).len(),
+        1,
+        "tried again if it could not be committed"
+    );
+}
+
+#[test]
+fn a_new_leader_grants_fresh_sessions() {
+    let cluster = Cluster::with_nodes(1);
+    let mut sessions = leading(&cluster);
+    assert!(watch(&mut sessions, &cluster, 0, 2900).is_empty());
+    sessions.begin_leadership(Millis(2900), &cluster.state);
+    assert!(watch(&mut sessions, &cluster, 3000, 5900).is_empty());
+    assert_eq!(watch(&mut sessions, &cluster, 6000, 6100).len(), 1);
+}
+
+#[test]
+fn a_node_that_lags_stays_fenced_until_it_has_caught_up() {
+    let mut cluster = Cluster::new(1);
+    cluster.register(1, 1).expect("registered");
+    let index = cluster.state.applied();
+    let mut sessions = leading(&cluster);
+    sessions.registered(Millis(0), NodeId(1), cluster.epoch(1), index);
+    let behind = sessions.beat(Millis(10), &heartbeat(&cluster, index.0 - 1), &cluster.state).expect("known");
+    assert_eq!((behind.fenced, behind.verdict), (true, None));
+    let mut sick = heartbeat(&cluster, index.0);
+    sick.healthy = false;
+    assert_eq!(sessions.beat(Millis(20), &sick, &cluster.state).expect("known").verdict, None);
+    let there = sessions.beat(Millis(30), &heartbeat(&cluster, index.0), &cluster.state).expect("known");
+    let verdict = there.verdict.expect("to be unfenced");
+    assert!(!verdict.fence);
+    let again = sessions.beat(Millis(40), &heartbeat(&cluster, index.0), &cluster.state).expect("known");
+    assert_eq!(again.verdict, None, "one verdict at a time");
+}
+
+#[test]
+fn stopping_and_sick_nodes_are_fenced_at_once() {
+    let mut cluster = Cluster::with_nodes(1);
+    let mut sessions = leading(&cluster);
+    let mut sick = heartbeat(&cluster, 9);
+    sick.healthy = false;
+    let verdict = sessions.beat(Millis(10), &sick, &cluster.state).expect("known").verdict.expect("fence");
+    assert!(verdict.fence && verdict.why.contains("disks"));
+    sessions.decided(verdict, Some(MetadataIndex(50)));
+    let mut stopping = heartbeat(&cluster, 9);
+    stopping.stopping = true;
+    let beat = sessions.beat(Millis(20), &stopping, &cluster.state).expect("known");
+    assert!(!beat.may_stop && beat.verdict.expect("fence").fence);
+    cluster.fence(1);
+    let beat = sessions.beat(Millis(30), &stopping, &cluster.state).expect("known");
+    assert!(beat.may_stop && beat.fenced);
+}
+
+#[test]
+fn strangers_and_old_incarnations_have_no_session() {
+    let mut cluster = Cluster::with_nodes(1);
+    let old = heartbeat(&cluster, 1);
+    cluster.join(1, 2);
+    let mut sessions = leading(&cluster);
+    assert_eq!(refused(sessions.beat(Millis(0), &old, &cluster.state)).0, Reason::StaleBrokerEpoch);
+    let mut stranger = old;
+    stranger.node = NodeId(7);
+    assert_eq!(refused(sessions.beat(Millis(0), &stranger, &cluster.state)).0, Reason::UnknownNode);
+}
+
+#[test]
+fn our_own_pause_is_nobodys_fault() {
+    let cluster = Cluster::with_nodes(2);
+    let mut sessions = leading(&cluster);
+    assert!(watch(&mut sessions, &cluster, 0, 1000).is_empty());
+    // The process was stopped for a minute: the heartbeats of that time were never read.
+    assert!(watch(&mut sessions, &cluster, 60_000, 62_900).is_empty());
+    assert_eq!(watch(&mut sessions, &cluster, 63_000, 63_200).len(), 2, "but real silence counts again");
+}
+
+#[test]
+fn lagging_nodes_are_the_active_ones_that_have_not_applied() {
+    let mut cluster = Cluster::with_nodes(2);
+    cluster.fence(2);
+    let mut sessions = leading(&cluster);
+    assert_eq!(sessions.lagging(&cluster.state, MetadataIndex(5)), [NodeId(1)]);
+    sessions.beat(Millis(0), &heartbeat(&cluster, 5), &cluster.state).expect("known");
+    assert!(sessions.lagging(&cluster.state, MetadataIndex(5)).is_empty());
+    assert_eq!(sessions.lagging(&cluster.state, MetadataIndex(6)), [NodeId(1)]);
+}

@@ -1,0 +1,135 @@
+//! What a controller answers to storage nodes: the list of requests, and who may ask what.
+//!
+//! A request that names a node must come from that node: the certificate says who it is.
+
+use crate::change_feed;
+use crate::handlers::{
+    allocate_producer_ids, alter_configs, create_partitions, create_topics, delete_topics, heartbeat,
+    register_node,
+};
+use crate::liveness::Liveness;
+use crate::metrics::ControllerMetrics;
+use crate::proposer::Proposer;
+use crate::quorum::state_machine::StateView;
+use proto_types::controller_api::{ControllerReply, ControllerRequest, FeedRequest};
+use proto_types::error::{ControllerError, Reason, Rejection};
+use proto_types::ids::{MetadataIndex, NodeId};
+use proto_types::message_kind::MessageKind;
+use quic_transport::{Call, FrameReceiver, FrameSender, Refusal, Role, Roles, RouterBuilder};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// Who may ask the leader.
+const ASKING: Roles = Roles::of(&[Role::StorageNode]);
+/// Who may follow the metadata.
+const FOLLOWING: Roles = Roles::of(&[Role::StorageNode, Role::Coordinator]);
+/// Kept back from a caller's deadline for the way of the answer.
+const WAY_BACK: Duration = Duration::from_millis(100);
+
+/// What handlers work with.
+pub(crate) struct Services {
+    pub(crate) proposer: Proposer,
+    pub(crate) liveness: Liveness,
+    pub(crate) view: StateView,
+    pub(crate) metrics: ControllerMetrics,
+    pub(crate) cluster_id: String,
+    pub(crate) session_ms: u64,
+    pub(crate) heartbeat_ms: u64,
+    pub(crate) propagation: Duration,
+    pub(crate) feed_stall: Duration,
+}
+
+/// Where the table finds the services, which are made after it.
+pub(crate) type ServicesSlot = Arc<OnceLock<Services>>;
+
+/// Carries out one request.
+async fn answer(
+    services: &Services,
+    call: &Call,
+    request: ControllerRequest,
+) -> Result<ControllerReply, ControllerError> {
+    match request {
+        ControllerRequest::RegisterNode(request) => register_node::handle(services, call, request).await,
+        ControllerRequest::Heartbeat(request) => heartbeat::handle(services, call, request).await,
+        ControllerRequest::CreateTopics(request) => create_topics::handle(services, call, request).await,
+        ControllerRequest::DeleteTopics(request) => delete_topics::handle(services, call, request).await,
+        ControllerRequest::CreatePartitions(request) => {
+            create_partitions::handle(services, call, request).await
+        }
+        ControllerRequest::AlterConfigs(request) => alter_configs::handle(services, call, request).await,
+        ControllerRequest::AllocateProducerIds(request) => {
+            allocate_producer_ids::handle(services, call, request).await
+        }
+        ControllerRequest::RegisterCoordinator(_)
+        | ControllerRequest::CoordinatorHeartbeat(_)
+        | ControllerRequest::CreateInternalTopic(_) => {
+            let message = "This controller does not serve coordinators.".to_owned();
+            Err(ControllerError::Rejected(Rejection { reason: Reason::InvalidRequest, message }))
+        }
+    }
+}
+
+/// Adds the rows to the table of the endpoint.
+pub(crate) fn add_routes(builder: RouterBuilder, slot: &ServicesSlot) -> RouterBuilder {
+    let (calls, feeds) = (Arc::clone(slot), Arc::clone(slot));
+    builder
+        .ask(MessageKind::Controller, ASKING, move |call, request: ControllerRequest| {
+            let slot = Arc::clone(&calls);
+            async move {
+                let services = slot.get().ok_or(Refusal::Busy)?;
+                Ok(answer(services, &call, request).await)
+            }
+        })
+        .stream(MessageKind::MetadataFeed, FOLLOWING, move |call, sender, receiver| {
+            let slot = Arc::clone(&feeds);
+            async move {
+                if let Some(services) = slot.get() {
+                    follow(services, &call, sender, receiver).await;
+                }
+            }
+        })
+}
+
+async fn follow(services: &Services, call: &Call, sender: FrameSender, receiver: FrameReceiver) {
+    let request = match call.decode::<FeedRequest>() {
+        Ok(request) => request,
+        Err(refusal) => {
+            tracing::warn!(caller = %call.caller.identity, %refusal, "unreadable request for the metadata feed");
+            return;
+        }
+    };
+    if request.cluster_id != services.cluster_id {
+        tracing::warn!(caller = %call.caller.identity, "a node of another cluster wants the metadata feed");
+        return;
+    }
+    services.metrics.feed_followers.inc();
+    tracing::info!(follower = %call.caller.identity, after = ?request.after, "metadata feed begins");
+    let ended =
+        change_feed::serve(services.view.clone(), request, sender, receiver, services.feed_stall).await;
+    services.metrics.feed_followers.dec();
+    let error = ended.err().map(|error| error.to_string());
+    tracing::info!(follower = %call.caller.identity, error, "metadata feed ends");
+}
+
+/// Refuses requests that a node makes in another's name.
+pub(crate) fn check_caller(call: &Call, node: NodeId) -> Result<(), ControllerError> {
+    let caller = &call.caller.identity;
+    if u64::try_from(node.0).is_ok_and(|node| node == caller.node_id()) {
+        return Ok(());
+    }
+    let message = format!("The request is made for node {node}, but the certificate is that of {caller}.");
+    Err(ControllerError::Rejected(Rejection { reason: Reason::InvalidRequest, message }))
+}
+
+impl Services {
+    /// Waits until the active nodes have applied what was committed at `index`, but neither longer than the client wants
+    /// nor than it can still hear the answer.
+    pub(crate) async fn wait_applied(&self, call: &Call, index: MetadataIndex, timeout_ms: u32) {
+        let wanted = Duration::from_millis(u64::from(timeout_ms)).min(self.propagation);
+        let latest = call.deadline.checked_sub(WAY_BACK).unwrap_or(call.deadline);
+        let deadline = (Instant::now() + wanted).min(latest);
+        // Committed it is in any case, so the answer is the same.
+        let _in_time = self.liveness.wait_applied(index, deadline).await;
+    }
+}

@@ -1,0 +1,9 @@
+//! One file per request.
+
+pub(crate) mod allocate_producer_ids;
+pub(crate) mod alter_configs;
+pub(crate) mod create_partitions;
+pub(crate) mod create_topics;
+pub(crate) mod delete_topics;
+pub(crate) mod heartbeat;
+pub(crate) mod register_node;

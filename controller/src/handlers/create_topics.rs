@@ -1,0 +1,21 @@
+//! Creates topics; answers when the nodes know them.
+
+use crate::api_table::Services;
+use controller_core::plan;
+use proto_types::controller_api::{ControllerReply, CreateTopics};
+use proto_types::error::ControllerError;
+use quic_transport::Call;
+
+pub(crate) async fn handle(
+    services: &Services,
+    call: &Call,
+    request: CreateTopics,
+) -> Result<ControllerReply, ControllerError> {
+    let timeout_ms = if request.validate_only { 0 } else { request.timeout_ms };
+    let (results, index) =
+        services.proposer.propose(move |state, inputs| plan::create_topics(state, &request, inputs)).await?;
+    if results.iter().any(Result::is_ok) {
+        services.wait_applied(call, index, timeout_ms).await;
+    }
+    Ok(ControllerReply::TopicsCreated(results))
+}

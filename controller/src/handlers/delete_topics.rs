@@ -1,0 +1,21 @@
+//! Deletes topics; answers when the nodes have forgotten them.
+
+use crate::api_table::Services;
+use controller_core::plan;
+use proto_types::controller_api::{ControllerReply, DeleteTopics};
+use proto_types::error::ControllerError;
+use quic_transport::Call;
+
+pub(crate) async fn handle(
+    services: &Services,
+    call: &Call,
+    request: DeleteTopics,
+) -> Result<ControllerReply, ControllerError> {
+    let timeout_ms = request.timeout_ms;
+    let (results, index) =
+        services.proposer.propose(move |state, inputs| plan::delete_topics(state, &request, inputs)).await?;
+    if results.iter().any(Result::is_ok) {
+        services.wait_applied(call, index, timeout_ms).await;
+    }
+    Ok(ControllerReply::TopicsDeleted(results))
+}

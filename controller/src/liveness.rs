@@ -1,0 +1,269 @@
+//! The leader's watch over the storage nodes: heartbeats in, fencing and unfencing out.
+//!
+//! One task owns the [`Sessions`] for as long as the process runs; each leadership begins with fresh ones. Heartbeats are
+//! acknowledged only after the quorum has confirmed, in a round that began after they arrived, that we still lead: a
+//! deposed leader extends no session. All heartbeats that wait share one round.
+
+use crate::clock::Clock;
+use crate::metrics::ControllerMetrics;
+use crate::proposer::{Proposer, confirm_leadership, not_leader};
+use crate::quorum::state_machine::StateView;
+use crate::quorum::type_config::{Raft, TypeConfig};
+use controller_core::sessions::Verdict;
+use controller_core::{Sessions, plan};
+use openraft::alias::CommittedLeaderIdOf;
+use parking_lot::Mutex;
+use proto_types::controller_api::{Heartbeat, HeartbeatReply};
+use proto_types::error::ControllerError;
+use proto_types::ids::{BrokerEpoch, MetadataIndex, Millis, NodeId};
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::{Instant, MissedTickBehavior};
+
+/// Heartbeats and news in the queue: several of every node.
+const QUEUE: usize = 4096;
+/// Heartbeats that share one round of the quorum.
+const BEATS_PER_ROUND: usize = 1024;
+
+/// Times; see the controller's config.
+#[derive(Debug, Clone)]
+pub(crate) struct LivenessConfig {
+    pub(crate) session: Duration,
+    pub(crate) read_timeout: Duration,
+}
+
+enum Event {
+    Beat {
+        heartbeat: Heartbeat,
+        arrived: Millis,
+        reply: oneshot::Sender<Result<HeartbeatReply, ControllerError>>,
+    },
+    Registered {
+        node: NodeId,
+        broker_epoch: BrokerEpoch,
+        index: MetadataIndex,
+    },
+    Decided {
+        verdict: Verdict,
+        index: Option<MetadataIndex>,
+    },
+}
+
+/// A handle to the watch. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Liveness {
+    events: mpsc::Sender<Event>,
+    sessions: Arc<Mutex<Sessions>>,
+    progress: watch::Receiver<u64>,
+    view: StateView,
+    clock: Clock,
+}
+
+impl Liveness {
+    /// Starts the watch's task; it ends when `stop` completes.
+    pub(crate) fn start(
+        raft: Raft,
+        view: StateView,
+        proposer: Proposer,
+        config: LivenessConfig,
+        metrics: ControllerMetrics,
+        stop: impl Future<Output = ()> + Send + 'static,
+    ) -> (Self, impl Future<Output = ()>) {
+        let (events, queue) = mpsc::channel(QUEUE);
+        let session_ms = u64::try_from(config.session.as_millis()).unwrap_or(u64::MAX);
+        let sessions = Arc::new(Mutex::new(Sessions::new(session_ms)));
+        let (progress_tx, progress) = watch::channel(0);
+        let clock = Clock::start();
+        let task = Task {
+            raft,
+            view: view.clone(),
+            proposer,
+            config,
+            metrics,
+            clock,
+            sessions: Arc::clone(&sessions),
+            progress: progress_tx,
+            events: events.downgrade(),
+            leadership: None,
+        };
+        (Self { events, sessions, progress, view, clock }, task.run(queue, stop))
+    }
+
+    /// Takes a heartbeat and waits for its acknowledgement.
+    pub(crate) async fn beat(&self, heartbeat: Heartbeat) -> Result<HeartbeatReply, ControllerError> {
+        let (reply, answer) = oneshot::channel();
+        let arrived = self.clock.now();
+        let event = Event::Beat { heartbeat, arrived, reply };
+        self.events.try_send(event).map_err(|error| match error {
+            mpsc::error::TrySendError::Full(_) => {
+                ControllerError::Busy("too many heartbeats wait".to_owned())
+            }
+            mpsc::error::TrySendError::Closed(_) => ControllerError::Shutdown,
+        })?;
+        answer.await.unwrap_or(Err(ControllerError::Shutdown))
+    }
+
+    /// Tells that a registration was committed.
+    pub(crate) async fn registered(&self, node: NodeId, broker_epoch: BrokerEpoch, index: MetadataIndex) {
+        // Fails only when the watch has ended with the process.
+        let _ended = self.events.send(Event::Registered { node, broker_epoch, index }).await;
+    }
+
+    /// Waits until all active nodes have applied `index`, at most until `deadline`. True if they have.
+    pub(crate) async fn wait_applied(&self, index: MetadataIndex, deadline: Instant) -> bool {
+        let mut progress = self.progress.clone();
+        let mut applied = self.view.applied();
+        loop {
+            progress.mark_unchanged();
+            applied.mark_unchanged();
+            let lagging = self.sessions.lock().lagging(&self.view.state(), index);
+            if lagging.is_empty() {
+                return true;
+            }
+            tokio::select! {
+                moved = progress.changed() => if moved.is_err() { return false },
+                moved = applied.changed() => if moved.is_err() { return false },
+                () = tokio::time::sleep_until(deadline) => {
+                    tracing::info!(%index, ?lagging, "nodes have not applied a change in time");
+                    return false;
+                }
+            }
+        }
+    }
+}
+
+struct Task {
+    raft: Raft,
+    view: StateView,
+    proposer: Proposer,
+    config: LivenessConfig,
+    metrics: ControllerMetrics,
+    clock: Clock,
+    sessions: Arc<Mutex<Sessions>>,
+    progress: watch::Sender<u64>,
+    events: mpsc::WeakSender<Event>,
+    /// The leadership whose sessions we hold.
+    leadership: Option<CommittedLeaderIdOf<TypeConfig>>,
+}
+
+impl Task {
+    async fn run(mut self, mut queue: mpsc::Receiver<Event>, stop: impl Future<Output = ()> + Send) {
+        let mut look = tokio::time::interval(self.config.session / 20);
+        look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        tokio::pin!(stop);
+        loop {
+            tokio::select! {
+                () = &mut stop => return,
+                event = queue.recv() => {
+                    let Some(first) = event else { return };
+                    let mut events = vec![first];
+                    while events.len() < BEATS_PER_ROUND && let Ok(event) = queue.try_recv() {
+                        events.push(event);
+                    }
+                    self.handle(events).await;
+                }
+                _ = look.tick() => self.look().await,
+            }
+        }
+    }
+
+    async fn handle(&mut self, events: Vec<Event>) {
+        let mut beats = Vec::new();
+        let mut news = Vec::new();
+        for event in events {
+            match event {
+                Event::Beat { heartbeat, arrived, reply } => beats.push((heartbeat, arrived, reply)),
+                Event::Registered { .. } | Event::Decided { .. } => news.push(event),
+            }
+        }
+        let leads = if beats.is_empty() { Ok(()) } else { self.confirm().await };
+        for event in news {
+            self.take_news(event);
+        }
+        for (heartbeat, arrived, reply) in beats {
+            let answer = match &leads {
+                Ok(()) => self.take_beat(&heartbeat, arrived),
+                Err(error) => Err(error.clone()),
+            };
+            // The node may have given up.
+            let _gone = reply.send(answer);
+        }
+        self.progress.send_modify(|count| *count += 1);
+    }
+
+    fn take_news(&self, event: Event) {
+        match event {
+            Event::Registered { node, broker_epoch, index } => {
+                self.sessions.lock().registered(self.clock.now(), node, broker_epoch, index);
+            }
+            Event::Decided { verdict, index } => self.sessions.lock().decided(verdict, index),
+            Event::Beat { .. } => {}
+        }
+    }
+
+    fn take_beat(&self, heartbeat: &Heartbeat, arrived: Millis) -> Result<HeartbeatReply, ControllerError> {
+        let state = self.view.state();
+        let beat = self.sessions.lock().beat(arrived, heartbeat, &state)?;
+        self.metrics.heartbeat();
+        if let Some(verdict) = beat.verdict {
+            self.commit(verdict);
+        }
+        Ok(HeartbeatReply { committed: state.applied(), fenced: beat.fenced, may_stop: beat.may_stop })
+    }
+
+    /// Confirms that we lead, and begins with fresh sessions if the leadership is new.
+    async fn confirm(&mut self) -> Result<(), ControllerError> {
+        let leader = match self.raft.as_leader() {
+            Ok(leader) => leader.to_committed_leader_id(),
+            Err(forward) => return Err(not_leader(&forward)),
+        };
+        confirm_leadership(&self.raft, self.config.read_timeout).await?;
+        if self.leadership != Some(leader) {
+            self.leadership = Some(leader);
+            self.sessions.lock().begin_leadership(self.clock.now(), &self.view.state());
+        }
+        Ok(())
+    }
+
+    /// Looks for sessions that have run out.
+    async fn look(&mut self) {
+        let leader = self.raft.as_leader().ok().map(|leader| leader.to_committed_leader_id());
+        if leader.is_none() || (self.leadership != leader && self.confirm().await.is_err()) {
+            return;
+        }
+        let expired = self.sessions.lock().expired(self.clock.now(), &self.view.state());
+        for verdict in expired {
+            self.commit(verdict);
+        }
+    }
+
+    /// Has a verdict committed by the proposer, and the outcome told to us. At most one per node is on its way.
+    fn commit(&self, verdict: Verdict) {
+        let (proposer, events) = (self.proposer.clone(), self.events.clone());
+        self.metrics.verdict(verdict.fence);
+        tokio::spawn(async move {
+            let Verdict { node, broker_epoch, fence, why } = verdict;
+            let outcome = proposer
+                .propose_own(move |state, _| {
+                    if fence {
+                        plan::fence_node(state, node, broker_epoch)
+                    } else {
+                        plan::unfence_node(state, node, broker_epoch)
+                    }
+                })
+                .await;
+            match &outcome {
+                Ok(((), index)) if fence => tracing::warn!(%node, %index, why, "node fenced"),
+                Ok(((), index)) => tracing::info!(%node, %index, why, "node unfenced"),
+                Err(error) => tracing::info!(%node, fence, %error, "node could not be fenced or unfenced"),
+            }
+            if let Some(events) = events.upgrade() {
+                let index = outcome.ok().map(|((), index)| index);
+                // Fails only when the watch has ended with the process.
+                let _ended = events.send(Event::Decided { verdict, index }).await;
+            }
+        });
+    }
+}
