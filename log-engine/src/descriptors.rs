@@ -40,7 +40,7 @@ struct Entry {
 #[derive(Debug, Clone)]
 pub(crate) struct CachedFile {
     id: u64,
-    path: PathBuf,
+    path: Arc<Path>,
 }
 
 impl CachedFile {
@@ -48,7 +48,7 @@ impl CachedFile {
         self.id
     }
 
-    pub(crate) fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Arc<Path> {
         &self.path
     }
 }
@@ -58,7 +58,7 @@ pub(crate) struct Pin {
     cache: Arc<Descriptors>,
     id: u64,
     file: Arc<dyn DiskFile>,
-    path: PathBuf,
+    path: Arc<Path>,
 }
 
 impl Pin {
@@ -102,7 +102,7 @@ impl Descriptors {
 
     /// Names a file; nothing is opened yet.
     pub(crate) fn name(&self, path: PathBuf) -> CachedFile {
-        CachedFile { id: self.next_id.fetch_add(1, Ordering::Relaxed), path }
+        CachedFile { id: self.next_id.fetch_add(1, Ordering::Relaxed), path: path.into() }
     }
 
     /// The open file, opened if need be.

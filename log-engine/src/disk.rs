@@ -74,6 +74,11 @@ pub trait DiskFile: Send + Sync {
     fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()>;
     /// Like [`read_at`](Self::read_at) without waiting for the device: `WouldBlock` if the bytes are not in memory.
     fn read_at_warm(&self, buf: &mut [u8], offset: u64) -> io::Result<()>;
+    /// Whether a range seems to be in memory: looks at a page here and there, and does not wait. A range of which
+    /// nothing can be said counts as warm.
+    fn is_warm(&self, offset: u64, len: u64) -> bool;
+    /// Brings a range into memory, waiting for the device. Only a hint, never an error.
+    fn warm_up(&self, offset: u64, len: u64);
     /// Writes all of `bytes`. After an error any part of them may have been written.
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()>;
     fn len(&self) -> io::Result<u64>;

@@ -1,7 +1,7 @@
 //! What can go wrong, one enum per operation. None of these is worth a blind retry unless it says so.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::LogName;
 
@@ -16,8 +16,8 @@ pub struct FileError {
 }
 
 impl FileError {
-    pub(crate) fn new(action: &'static str, path: impl Into<PathBuf>, source: io::Error) -> FileError {
-        FileError { action, path: path.into(), source }
+    pub(crate) fn new(action: &'static str, path: impl AsRef<Path>, source: io::Error) -> FileError {
+        FileError { action, path: path.as_ref().to_owned(), source }
     }
 }
 

@@ -142,8 +142,8 @@ impl LogReader {
     }
 
     /// Reads whole batches from the one that holds `offset` on: at most `bytes_max` bytes, or, with `min_one`, at
-    /// least one batch whatever its size (KIP-74). Nothing of it reaches `upper_bound`. May wait for the device:
-    /// call it on a thread that may.
+    /// least one batch whatever its size (KIP-74). Nothing of it reaches `upper_bound`. Waits for the device, also
+    /// until the records themselves are in memory: call it on a thread that may.
     pub fn read(
         &self,
         offset: i64,
@@ -157,8 +157,8 @@ impl LogReader {
         }
     }
 
-    /// The same without ever waiting: `None` if something that it needs is not in memory. The records themselves
-    /// are not looked at, they may be cold.
+    /// The same without ever waiting: `None` if something that it needs, or a sample of the records, is not in
+    /// memory.
     pub fn try_read_warm(
         &self,
         offset: i64,
@@ -420,7 +420,14 @@ fn read_segment(
     let whole = end == segment.state().read().size;
     let file = segment.file(warm)?;
     let part = match file.os_file() {
-        Some(os_file) => SlicePart::File { file: os_file, offset: first.position, len },
+        Some(os_file) => {
+            match warm {
+                true if !file.is_warm(first.position, len as u64) => return Err(Fault::Cold),
+                true => {}
+                false => file.warm_up(first.position, len as u64),
+            }
+            SlicePart::File { file: os_file, offset: first.position, len }
+        }
         None => {
             let mut bytes = vec![0; len];
             scan::read_at(&*file, segment.log().path(), &mut bytes, first.position, warm)?;

@@ -11,7 +11,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use log_engine_core::{EpochHistory, ProducerBatch, ProducerStates};
@@ -129,6 +129,12 @@ pub(crate) fn recover(
 impl Recovery<'_> {
     fn run(mut self, mut files: Files) -> Result<Recovered, OpenError> {
         self.check_presence(&mut files)?;
+        // A snapshot above the known end may be ahead of what the log turns out to hold.
+        let floor = self.floor;
+        if snapshots::remove_where(self.disk, self.dir, &mut files.snapshots, |o| o > floor)? {
+            self.dir_changed = true;
+        }
+        self.settle_snapshot_at_floor(&mut files)?;
         self.drop_below_start(&mut files)?;
         let mut segments = self.open_segments(&files)?;
         if let Some(last) = segments.last_mut() {
@@ -141,14 +147,8 @@ impl Recovery<'_> {
         }
         if self.report.end < self.floor {
             let reason = format!("the log ends at {} already", self.report.end);
-            return Err(self.damaged(reason, self.dir.to_owned(), 0));
+            return Err(self.damaged(reason, self.dir, 0));
         }
-        // A snapshot above the known end may be ahead of what the log turned out to hold.
-        let floor = self.floor;
-        if snapshots::remove_where(self.disk, self.dir, &mut files.snapshots, |o| o > floor)? {
-            self.dir_changed = true;
-        }
-        self.settle_snapshot_at_floor(&mut files)?;
         let stored_epochs = epoch_file::read(self.disk, self.dir)?;
         let (producers, epochs, snapshot_offset) =
             self.replay(&segments, &files.snapshots, stored_epochs.clone())?;
@@ -196,7 +196,8 @@ impl Recovery<'_> {
         Ok(())
     }
 
-    fn damaged(&self, reason: impl Into<String>, path: PathBuf, position: u64) -> OpenError {
+    fn damaged(&self, reason: impl Into<String>, path: impl AsRef<Path>, position: u64) -> OpenError {
+        let path = path.as_ref().to_owned();
         OpenError::Damaged { log: self.name, flushed_end: self.floor, reason: reason.into(), path, position }
     }
 
@@ -207,7 +208,7 @@ impl Recovery<'_> {
         }
         let Some(&first) = files.logs.keys().next() else {
             return match self.floor > 0 {
-                true => Err(self.damaged("all segment files are missing", self.dir.to_owned(), 0)),
+                true => Err(self.damaged("all segment files are missing", self.dir, 0)),
                 false => Ok(()),
             };
         };
@@ -233,14 +234,24 @@ impl Recovery<'_> {
         Ok(())
     }
 
-    /// Finishes a deletion of old segments that a crash interrupted.
+    /// Finishes a deletion of old segments that a crash interrupted; but what the producers wrote in them must be in a
+    /// snapshot.
     fn drop_below_start(&mut self, files: &mut Files) -> Result<(), OpenError> {
-        let bases: Vec<i64> = files.logs.keys().copied().collect();
-        for pair in bases.windows(2) {
-            if pair[1] <= self.report.start && self.known.is_some_and(|k| pair[0] < k.active_base) {
-                self.remove_segment(pair[0])?;
-                files.logs.remove(&pair[0]);
+        let Some(known) = self.known else { return Ok(()) };
+        let limit = known.start.min(known.active_base);
+        let mut kept = None;
+        for &base in files.logs.range(..=limit).map(|(base, _)| base).rev() {
+            let at_base: BTreeSet<i64> = files.snapshots.range(base..=base).copied().collect();
+            let producers_max = self.config.producers_max;
+            if snapshots::load_newest(self.disk, self.dir, &at_base, base, producers_max)?.is_some() {
+                kept = Some(base);
+                break;
             }
+        }
+        let doomed: Vec<i64> = files.logs.range(..kept.unwrap_or(i64::MIN)).map(|(base, _)| *base).collect();
+        for base in doomed {
+            self.remove_segment(base)?;
+            files.logs.remove(&base);
         }
         Ok(())
     }
@@ -255,9 +266,10 @@ impl Recovery<'_> {
         let mut segments = Vec::with_capacity(bases.len());
         for (i, &base) in bases.iter().enumerate() {
             let next_base = bases.get(i + 1).copied();
-            let settled = self.known.is_some_and(|k| base < k.active_base);
+            // If the segment after it did not survive, neither may the end of this one have.
+            let settled = next_base.filter(|&next| self.known.is_some_and(|k| next <= k.active_base));
             let size = files.logs[&base];
-            if let (true, Some(next_base)) = (settled, next_base) {
+            if let Some(next_base) = settled {
                 segments.push(self.open_settled(files, base, size, next_base)?);
                 continue;
             }
@@ -329,7 +341,7 @@ impl Recovery<'_> {
     /// flushed end too, and the rest is verified. The answer says whether it is whole.
     fn open_unsettled(&mut self, files: &Files, base: i64, size: u64) -> Result<(Segment, bool), OpenError> {
         let file = self.open_log(base)?;
-        let path = self.dir.join(file_name(base, "log"));
+        let path: Arc<Path> = self.dir.join(file_name(base, "log")).into();
         let (state, resume) = self.trusted_indexes(files, base)?;
         let segment = Segment::new(self.data.descriptors(), self.dir, base, state);
         let mut scan = HeaderScan::new(file.clone(), &path, resume, size, base, false);
@@ -403,7 +415,7 @@ impl Recovery<'_> {
         // The entry must point at its batch, or the index is not what was flushed.
         let file = self.open_log(base)?;
         let size = files.logs[&base];
-        let path = self.dir.join(file_name(base, "log"));
+        let path: Arc<Path> = self.dir.join(file_name(base, "log")).into();
         let first = HeaderScan::new(file, &path, u64::from(index.position), size, base, false).next();
         if !matches!(first, Ok(Some(found)) if found.header.last_offset() == index.offset) {
             return nothing(self);
@@ -503,7 +515,7 @@ impl Recovery<'_> {
         file: &Arc<dyn DiskFile>,
         end: u64,
     ) -> Result<(), OpenError> {
-        let path = segment.log().path().to_owned();
+        let path = segment.log().path().clone();
         let tmp = path.with_extension(format!("log{TMP_SUFFIX}"));
         let failed = |e| FileError::new("copy", &path, e);
         let copy = self.disk.open(&tmp, OpenMode::CreateOrEmpty).map_err(failed)?;
@@ -569,7 +581,7 @@ impl Recovery<'_> {
     /// A segment that another follows gets its indexes into their files.
     fn settle_between(&mut self, segment: &Segment, next_base: i64) -> Result<(), OpenError> {
         if segment.state().read().next_offset > next_base {
-            let path = segment.log().path().to_owned();
+            let path = segment.log().path();
             return Err(self.damaged(
                 format!("the segment reaches into the next one at {next_base}"),
                 path,
@@ -630,7 +642,7 @@ impl Recovery<'_> {
         match fault {
             Fault::Cold => OpenError::Io(FileError::new("read", path, io::ErrorKind::WouldBlock.into())),
             Fault::Io(e) => OpenError::Io(e),
-            Fault::Damaged { position, reason } => self.damaged(reason, path.to_owned(), position),
+            Fault::Damaged { position, reason } => self.damaged(reason, path, position),
         }
     }
 }

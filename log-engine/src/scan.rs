@@ -3,7 +3,7 @@
 //! Headers are read in blocks, so that a run of small batches costs one read. The walk checks that each batch lies
 //! within the file and that offsets go up; it does not read record bytes. In *warm* mode nothing waits for the device.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use records::BatchHeader;
@@ -84,7 +84,7 @@ impl Found {
 /// The walk.
 pub(crate) struct HeaderScan {
     file: Arc<dyn DiskFile>,
-    path: PathBuf,
+    path: Arc<Path>,
     position: u64,
     end: u64,
     /// The least base offset that the next batch may have.
@@ -99,7 +99,7 @@ impl HeaderScan {
     /// may stand there, the segment's base offset for one.
     pub(crate) fn new(
         file: Arc<dyn DiskFile>,
-        path: &Path,
+        path: &Arc<Path>,
         position: u64,
         end: u64,
         offset_min: i64,
@@ -107,7 +107,7 @@ impl HeaderScan {
     ) -> HeaderScan {
         HeaderScan {
             file,
-            path: path.to_owned(),
+            path: path.clone(),
             position,
             end,
             offset_min,

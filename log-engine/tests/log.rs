@@ -446,7 +446,8 @@ fn damage_below_the_flushed_end_is_not_a_torn_tail() {
 
 #[test]
 fn missing_and_short_segment_files_are_damage() {
-    let cases: [(&str, fn(&SimDisk, &[i64])); 4] = [
+    type Damage = fn(&SimDisk, &[i64]);
+    let cases: [(&str, Damage); 4] = [
         ("first segment", |disk, bases| disk.remove_file(&segment_path(bases[0], "log")).unwrap()),
         ("last segment", |disk, bases| {
             disk.remove_file(&segment_path(bases[bases.len() - 1], "log")).unwrap();
@@ -570,7 +571,7 @@ fn all_five_batches_of_a_producer_survive_a_restart_right_after_a_roll() {
 #[test]
 fn a_flush_that_was_overtaken_by_a_cut_does_not_claim_what_came_after() {
     let (disk, path) = sim();
-    let data = open_dir(disk.clone(), &path);
+    let data = open_dir(disk, &path);
     let (mut log, _) = filled(&data, &LogConfig::default(), 3);
     let kept = log.end();
     append(&mut log, &TestBatch::new(kept, 1, &[NOW, NOW, NOW], 10, Compression::None, None));

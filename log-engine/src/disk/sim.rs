@@ -645,6 +645,12 @@ impl DiskFile for SimFile {
         self.read_at(buf, offset)
     }
 
+    fn is_warm(&self, _offset: u64, _len: u64) -> bool {
+        true
+    }
+
+    fn warm_up(&self, _offset: u64, _len: u64) {}
+
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
         self.with(|state| {
             state.count()?;

@@ -48,7 +48,7 @@ pub(crate) struct PrintOnPanic(pub(crate) String);
 impl Drop for PrintOnPanic {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            println!("repeat with: {}", self.0);
+            eprintln!("repeat with: {}", self.0);
         }
     }
 }
