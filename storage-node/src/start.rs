@@ -75,7 +75,7 @@ impl Metrics {
             node: Arc::new(NodeMetrics::register(registry)),
             wire: WireMetrics::new(registry),
             partitions: PartitionMetrics::register(registry),
-            transport: TransportMetrics::register(registry),
+            transport: TransportMetrics::register(registry.sub_registry_with_prefix("weir_storage_node")),
         }
     }
 }

@@ -281,3 +281,37 @@ async fn clients_that_come_early_wait_until_the_node_is_ready() {
     controller.caught_up().await;
     node.shutdown().await;
 }
+
+/// The body of an HTTP answer, and whether it was good.
+async fn http_get(node: &NodeHandle, path: &str) -> (bool, String) {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let mut stream = tokio::net::TcpStream::connect(node.http_address().unwrap()).await.unwrap();
+    let request = format!("GET {path} HTTP/1.1\r\nhost: weir\r\nconnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    (head.starts_with("HTTP/1.1 200"), body.to_owned())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn readiness_follows_the_session_and_every_metric_is_documented() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut controller = FakeController::start();
+    controller.go_away().await;
+    let node = start(config(&controller, dir.path())).await.unwrap();
+    let (ready_now, reason) = http_get(&node, "/readyz").await;
+    assert!(!ready_now && reason.contains("fenced"), "{reason}");
+    assert!(http_get(&node, "/healthz").await.0);
+    controller.come_back();
+    tokio::time::timeout(PATIENCE, node.ready()).await.unwrap().unwrap();
+    assert!(http_get(&node, "/readyz").await.0);
+
+    let documentation = include_str!("../../docs/metrics.md").replace("weir_<daemon>_", "weir_storage_node_");
+    let (_, metrics) = http_get(&node, "/metrics").await;
+    let mut names: Vec<&str> =
+        metrics.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next()).collect();
+    names.retain(|name| !documentation.contains(&format!("`{name}")));
+    assert_eq!(names, Vec::<&str>::new(), "these are not in docs/metrics.md");
+    node.shutdown().await;
+}
