@@ -5,7 +5,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand};
 use kafka_wire::{Client, ClientConfig, HostPort};
 
-use crate::commands::{cluster, config, consume, produce, topic};
+use crate::commands::{cluster, config, consume, dev, produce, topic};
 use crate::failure::{EXIT_CODES, Failure};
 use crate::output::Format;
 
@@ -68,6 +68,8 @@ impl Global {
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    /// Run a whole cluster in this process, for development
+    Dev(dev::DevArgs),
     /// Create, list, describe, alter and delete topics
     #[command(subcommand)]
     Topic(topic::TopicCommand),
@@ -143,6 +145,7 @@ mod tests {
             "weir consume a --since 15m --partition 0 --partition 1",
             "weir topic describe ad-events -b h:1,g:2",
             "weir cluster status --output json",
+            "weir dev --data d --reset --kafka-port 19092 --http-port 0",
         ] {
             Cli::try_parse_from(line.split(' ')).unwrap_or_else(|error| panic!("{line}: {error}"));
         }

@@ -58,6 +58,7 @@ fn run(cli: Cli, output: &mut Output<'_>) -> Result<(), Failure> {
     let global = cli.global;
     let result = runtime.block_on(async {
         match cli.command {
+            Command::Dev(arguments) => Box::pin(commands::dev::run(arguments, output)).await,
             Command::Topic(command) => commands::topic::run(&global, command, output).await,
             Command::Config(command) => commands::config::run(&global, command, output).await,
             Command::Cluster(command) => commands::cluster::run(&global, command, output).await,

@@ -3,6 +3,7 @@
 use std::io::{BufWriter, Write};
 
 use serde_json::Value;
+use uuid::Uuid;
 
 use crate::failure::Failure;
 
@@ -128,6 +129,20 @@ pub(crate) fn id_list(ids: &[i32]) -> String {
     ids.iter().map(i32::to_string).collect::<Vec<_>>().join(",")
 }
 
+/// An id as Kafka's tools write it: the 16 bytes in base64 for URLs, without padding.
+pub(crate) fn id_text(id: Uuid) -> String {
+    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+    // 22 digits of 6 bits: 128 bits and four of zero behind them.
+    let number = id.as_u128();
+    (0..22)
+        .map(|index| {
+            let shift = 122 - 6 * index;
+            let bits = if shift >= 0 { number >> shift } else { number << -shift };
+            char::from(DIGITS[usize::try_from(bits & 63).unwrap_or(0)])
+        })
+        .collect()
+}
+
 /// An output into memory, for tests of commands and their texts.
 #[cfg(test)]
 pub(crate) fn captured(format: Format, write: impl FnOnce(&mut Output<'_>)) -> String {
@@ -160,5 +175,14 @@ mod tests {
         assert_eq!(printable("a\x1b[31m\nb ü"), "a\\u{1b}[31m\\nb ü");
         let grouped: Vec<_> = [0, 7, 999, 1000, 336_776, 1_234_567].map(thousands).into();
         assert_eq!(grouped, ["0", "7", "999", "1,000", "336,776", "1,234,567"]);
+    }
+
+    #[test]
+    fn topic_ids_are_written_as_kafka_writes_them() {
+        let id = |bytes| id_text(Uuid::from_bytes(bytes));
+        assert_eq!(id([0; 16]), "AAAAAAAAAAAAAAAAAAAAAA");
+        assert_eq!(id([0xff; 16]), "_____________________w");
+        let counting = *b"\x4f\x78\x7b\x07\xdc\x01\x4f\x78\x91\x0a\x4d\x08\xc9\xd1\xc4\x33";
+        assert_eq!(id(counting), "T3h7B9wBT3iRCk0IydHEMw");
     }
 }

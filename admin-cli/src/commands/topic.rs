@@ -10,13 +10,12 @@ use kafka_wire_core::messages::delete_topics::{DeleteTopicState, DeleteTopicsReq
 use kafka_wire_core::messages::metadata::MetadataResponseTopic;
 use kafka_wire_core::{ErrorCode, Str};
 use serde_json::{Value, json};
-use uuid::Uuid;
 
 use crate::cli::{Global, config_pair};
 use crate::commands::config::{self, ConfigChange, Resource};
 use crate::failure::Failure;
 use crate::offsets::{self, EARLIEST, Found, LATEST, find_topic};
-use crate::output::{Format, Output, id_list, printable, thousands};
+use crate::output::{Format, Output, id_list, id_text, printable, thousands};
 
 /// What to do with topics.
 #[derive(Debug, Subcommand)]
@@ -153,20 +152,6 @@ async fn create(
         }
     }
     first_of(failures, output)
-}
-
-/// A topic id as Kafka's tools write it: the 16 bytes in base64 for URLs, without padding.
-fn id_text(id: Uuid) -> String {
-    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
-    // 22 digits of 6 bits: 128 bits and four of zero behind them.
-    let number = id.as_u128();
-    (0..22)
-        .map(|index| {
-            let shift = 122 - 6 * index;
-            let bits = if shift >= 0 { number >> shift } else { number << -shift };
-            char::from(DIGITS[usize::try_from(bits & 63).unwrap_or(0)])
-        })
-        .collect()
 }
 
 fn show_created(result: &CreatableTopicResult, plan: bool, output: &mut Output<'_>) -> Result<(), Failure> {
@@ -453,19 +438,5 @@ async fn plan_delete(
             topic.partitions.len(),
             thousands(records)
         )),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn topic_ids_are_written_as_kafka_writes_them() {
-        let id = |bytes| id_text(Uuid::from_bytes(bytes));
-        assert_eq!(id([0; 16]), "AAAAAAAAAAAAAAAAAAAAAA");
-        assert_eq!(id([0xff; 16]), "_____________________w");
-        let counting = *b"\x4f\x78\x7b\x07\xdc\x01\x4f\x78\x91\x0a\x4d\x08\xc9\xd1\xc4\x33";
-        assert_eq!(id(counting), "T3h7B9wBT3iRCk0IydHEMw");
     }
 }

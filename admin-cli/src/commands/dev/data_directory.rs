@@ -1,0 +1,261 @@
+//! The data directory of `weir dev`: the cluster's id, its authority and certificates, and a folder for each daemon.
+//!
+//! ```text
+//! weir-data/
+//!   lock            held while a process uses the directory
+//!   cluster-id      written last when the directory is made: without it the directory is not ours
+//!   pki/            authority/ controller/ storage-node/
+//!   controller/     the metadata log
+//!   storage-node/   the partitions
+//! ```
+
+use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
+use std::io::{self, ErrorKind, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use quic_transport::pki::{CertificateAuthority, CredentialFiles, Credentials, PkiError, Validity};
+use quic_transport::{Identity, Role};
+use uuid::Uuid;
+
+use crate::clock::wall_time;
+use crate::failure::Failure;
+
+/// The only controller.
+pub(super) const CONTROLLER_ID: u64 = 1;
+/// The only storage node.
+pub(super) const NODE_ID: i32 = 1;
+/// A data directory outlives its reason; certificates that end would only surprise.
+const VALIDITY: Duration = Duration::from_secs(10 * 365 * 86_400);
+const LOCK: &str = "lock";
+const CLUSTER_ID: &str = "cluster-id";
+const PKI: &str = "pki";
+const CONTROLLER: &str = "controller";
+const STORAGE_NODE: &str = "storage-node";
+
+/// A directory that this process alone uses.
+#[derive(Debug)]
+pub(super) struct DataDirectory {
+    path: PathBuf,
+    pub(super) cluster_id: String,
+    /// Held until the process ends, or this is dropped.
+    _lock: File,
+}
+
+impl DataDirectory {
+    /// Opens the directory, or makes it; with `reset` what it held is deleted first.
+    pub(super) fn open(path: &Path, reset: bool) -> Result<Self, Failure> {
+        let failed = |what: &str, error: &io::Error| {
+            Failure::failed(format!("cannot {what} in the data directory {}: {error}", path.display()))
+        };
+        private_directories().create(path).map_err(|error| failed("begin", &error))?;
+        refuse_foreign(path)?;
+        let lock = lock(path)?;
+        let known = path.join(CLUSTER_ID);
+        if reset {
+            // The id first: what is half deleted is then half made, and made anew.
+            remove(&known).map_err(|error| failed("delete", &error))?;
+        }
+        let cluster_id = match fs::read_to_string(&known) {
+            Ok(text) => checked_id(path, text.trim())?,
+            Err(error) if error.kind() == ErrorKind::NotFound => make(path)?,
+            Err(error) => return Err(failed("read the cluster id", &error)),
+        };
+        Ok(Self { path: path.to_owned(), cluster_id, _lock: lock })
+    }
+
+    pub(super) fn controller(&self) -> PathBuf {
+        self.path.join(CONTROLLER)
+    }
+
+    pub(super) fn storage_node(&self) -> PathBuf {
+        self.path.join(STORAGE_NODE)
+    }
+
+    pub(super) fn controller_credentials(&self) -> Result<Credentials, Failure> {
+        Credentials::load(&CredentialFiles::in_directory(&self.path.join(PKI).join(CONTROLLER)))
+            .map_err(|error| unusable(&self.path, &error.to_string()))
+    }
+
+    pub(super) fn storage_node_files(&self) -> CredentialFiles {
+        CredentialFiles::in_directory(&self.path.join(PKI).join(STORAGE_NODE))
+    }
+}
+
+fn private_directories() -> DirBuilder {
+    let mut builder = DirBuilder::new();
+    builder.recursive(true).mode(0o700);
+    builder
+}
+
+fn unusable(path: &Path, why: &str) -> Failure {
+    Failure::failed(format!("the data directory {} is damaged: {why}", path.display()))
+        .hint("--reset deletes what it holds and begins anew; --data takes another directory")
+}
+
+/// Refuses a directory that holds something else: `--reset` must never delete what is not ours.
+fn refuse_foreign(path: &Path) -> Result<(), Failure> {
+    if path.join(CLUSTER_ID).exists() {
+        return Ok(());
+    }
+    let unreadable = |error: io::Error| {
+        Failure::failed(format!("cannot read the data directory {}: {error}", path.display()))
+    };
+    let ours = [LOCK, CLUSTER_ID, PKI, CONTROLLER, STORAGE_NODE, "lost+found", "cluster-id.new"];
+    for entry in fs::read_dir(path).map_err(unreadable)? {
+        let name = entry.map_err(unreadable)?.file_name();
+        if !ours.iter().any(|known| name == *known) {
+            return Err(Failure::failed(format!(
+                "{} is not a data directory of `weir dev`: it holds {name:?} and no {CLUSTER_ID:?}",
+                path.display()
+            ))
+            .hint("give an empty or new directory by --data"));
+        }
+    }
+    Ok(())
+}
+
+fn lock(path: &Path) -> Result<File, Failure> {
+    let failed = |error: io::Error| {
+        Failure::failed(format!("cannot lock the data directory {}: {error}", path.display()))
+    };
+    let file = OpenOptions::new()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .mode(0o600)
+        .open(path.join(LOCK))
+        .map_err(failed)?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => Err(Failure::failed(format!(
+            "the data directory {} is in use by another process",
+            path.display()
+        ))
+        .hint("stop the other `weir dev`, or give another directory by --data and another --kafka-port")),
+        Err(TryLockError::Error(error)) => Err(failed(error)),
+    }
+}
+
+fn remove(path: &Path) -> io::Result<()> {
+    let removed = if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) };
+    match removed {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        removed => removed,
+    }
+}
+
+fn checked_id(path: &Path, id: &str) -> Result<String, Failure> {
+    match Identity::new(id, Role::Controller, CONTROLLER_ID) {
+        Ok(_) => Ok(id.to_owned()),
+        Err(error) => Err(unusable(path, &format!("{CLUSTER_ID}: {error}"))),
+    }
+}
+
+/// Makes a new cluster: whatever an interrupted attempt left is thrown away, and the id is written last.
+fn make(path: &Path) -> Result<String, Failure> {
+    let id = new_cluster_id();
+    let made = (|| -> Result<(), MakeError> {
+        for name in [PKI, CONTROLLER, STORAGE_NODE] {
+            remove(&path.join(name))?;
+        }
+        make_certificates(&path.join(PKI), &id)?;
+        let new = path.join("cluster-id.new");
+        let mut file = OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(&new)?;
+        writeln!(file, "{id}")?;
+        file.sync_all()?;
+        fs::rename(&new, path.join(CLUSTER_ID))?;
+        File::open(path)?.sync_all()?;
+        Ok(())
+    })();
+    made.map(|()| id).map_err(|error| {
+        Failure::failed(format!("cannot make a cluster in the data directory {}: {error}", path.display()))
+    })
+}
+
+#[derive(Debug, thiserror::Error)]
+enum MakeError {
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    #[error(transparent)]
+    Pki(#[from] PkiError),
+    #[error(transparent)]
+    Identity(#[from] quic_transport::IdentityError),
+}
+
+fn make_certificates(pki: &Path, cluster_id: &str) -> Result<(), MakeError> {
+    let validity = Validity::starting(wall_time(), VALIDITY);
+    let authority = CertificateAuthority::create(cluster_id, validity)?;
+    let authority_directory = pki.join("authority");
+    private_directories().create(&authority_directory)?;
+    authority.store(&authority_directory)?;
+    let node_id = u64::from(NODE_ID.unsigned_abs());
+    for (name, role, id) in
+        [(CONTROLLER, Role::Controller, CONTROLLER_ID), (STORAGE_NODE, Role::StorageNode, node_id)]
+    {
+        let directory = pki.join(name);
+        private_directories().create(&directory)?;
+        let credentials = authority.issue(&Identity::new(cluster_id, role, id)?, validity)?;
+        credentials.store(&CredentialFiles::in_directory(&directory))?;
+    }
+    Ok(())
+}
+
+/// A new id in the form of Kafka's: 16 random bytes in base64 for URLs.
+fn new_cluster_id() -> String {
+    crate::output::id_text(Uuid::new_v4())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_keeps_its_cluster_until_it_is_reset() {
+        let temporary = tempfile::tempdir().unwrap();
+        let path = temporary.path().join("new/weir-data");
+        let first = DataDirectory::open(&path, false).unwrap();
+        let id = first.cluster_id.clone();
+        assert_eq!(first.controller_credentials().unwrap().identity().cluster_id(), id);
+        let busy = DataDirectory::open(&path, true).unwrap_err();
+        assert!(busy.to_string().contains("in use by another process"), "{busy}");
+        drop(first);
+        assert_eq!(DataDirectory::open(&path, false).unwrap().cluster_id, id);
+        fs::create_dir(path.join(CONTROLLER)).unwrap();
+        let reset = DataDirectory::open(&path, true).unwrap();
+        assert_ne!(reset.cluster_id, id);
+        assert!(!path.join(CONTROLLER).exists());
+    }
+
+    #[test]
+    fn an_interrupted_making_is_made_anew() {
+        let temporary = tempfile::tempdir().unwrap();
+        let path = temporary.path();
+        drop(DataDirectory::open(path, false).unwrap());
+        fs::remove_file(path.join(CLUSTER_ID)).unwrap();
+        let again = DataDirectory::open(path, false).unwrap();
+        assert_eq!(again.controller_credentials().unwrap().identity().cluster_id(), again.cluster_id);
+    }
+
+    #[test]
+    fn what_is_not_ours_is_left_alone() {
+        let temporary = tempfile::tempdir().unwrap();
+        fs::write(temporary.path().join("thesis.txt"), "precious").unwrap();
+        let refused = DataDirectory::open(temporary.path(), true).unwrap_err();
+        assert!(
+            refused.to_string().contains("is not a data directory of `weir dev`: it holds \"thesis.txt\"")
+        );
+        assert_eq!(fs::read_dir(temporary.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_damaged_id_is_named() {
+        let temporary = tempfile::tempdir().unwrap();
+        drop(DataDirectory::open(temporary.path(), false).unwrap());
+        fs::write(temporary.path().join(CLUSTER_ID), "not an id\n").unwrap();
+        let damaged = DataDirectory::open(temporary.path(), false).unwrap_err();
+        assert!(damaged.to_string().contains("is damaged: cluster-id:"), "{damaged}");
+        DataDirectory::open(temporary.path(), true).unwrap();
+    }
+}
