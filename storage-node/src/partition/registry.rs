@@ -417,3 +417,7 @@ fn watch_disks(partitions: Weak<Partitions>) -> std::io::Result<()> {
     })?;
     Ok(())
 }
+
+#[cfg(test)]
+#[path = "registry_tests.rs"]
+mod tests;

@@ -1,0 +1,243 @@
+//! The partition runtime over a simulated disk: power cuts, full disks and failed syncs, with real threads.
+//!
+//! Not deterministic in its interleaving, only in its faults; what it checks must hold for every interleaving.
+
+use super::*;
+use crate::partition::{ProduceOutcome, ValidBatch};
+use crate::test_node::{live_node, topic, topic_id};
+use bytes::Bytes;
+use log_engine::{DataDirOptions, SimDisk, SimFault};
+use proto_types::ids::{LeaderEpoch, MetadataIndex, Millis, Offset, PartitionEpoch};
+use proto_types::metadata::{MetadataChange, PartitionState, topic_partition};
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+use records::{BatchBuilder, BatchHeader};
+use std::path::Path;
+use storage_node_core::{Acks, LeadershipError, ProduceError};
+
+const PARTITIONS: i32 = 2;
+const WAIT_MS: i64 = 20_000;
+
+struct World {
+    disk: Arc<SimDisk>,
+    partitions: Arc<Partitions>,
+    clock: Clock,
+}
+
+impl World {
+    async fn open(disk: &Arc<SimDisk>, epoch: i32) -> Self {
+        let options = DataDirOptions {
+            cluster_id: "c".into(),
+            node_id: 1,
+            new_directory_id: uuid::Uuid::from_u128(1),
+            descriptors_max: 100,
+        };
+        let data = DataDir::open(Arc::clone(disk) as Arc<dyn log_engine::Disk>, Path::new("data"), &options);
+        let clock = Clock::start();
+        let config = PartitionsConfig {
+            node: NodeId(1),
+            file_configs: ConfigMap::new(),
+            limits: PartitionLimits::default(),
+            clock,
+            metrics: PartitionMetrics::default(),
+        };
+        let partitions = Partitions::start(config, vec![data.unwrap()]).unwrap();
+        let mut image = ClusterImage::empty();
+        let mut changes = live_node(1);
+        changes.extend(topic(1, "t", PARTITIONS, &[1]));
+        changes.extend((0..PARTITIONS).map(|index| MetadataChange::PartitionSet {
+            partition: topic_partition(topic_id(1), index),
+            state: PartitionState {
+                replicas: vec![NodeId(1)],
+                adding: vec![],
+                removing: vec![],
+                isr: vec![NodeId(1)],
+                elr: vec![],
+                leader: Some(NodeId(1)),
+                leader_epoch: LeaderEpoch(epoch),
+                partition_epoch: PartitionEpoch(100 + epoch),
+            },
+        }));
+        let delta = image.apply(MetadataIndex(1), &changes);
+        partitions.apply(&image, &delta).await;
+        Self { disk: Arc::clone(disk), partitions, clock }
+    }
+
+    /// The disk loses what it may, and the node starts again.
+    async fn power_cut(self, epoch: i32) -> Self {
+        self.partitions.close().await;
+        drop(self.partitions);
+        self.disk.restart();
+        Self::open(&self.disk, epoch).await
+    }
+
+    fn handle(&self, partition: i32) -> PartitionHandle {
+        match self.partitions.get(topic_partition(topic_id(1), partition)) {
+            Lookup::Open(handle) => handle,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    async fn produce(
+        &self,
+        partition: i32,
+        acks: Acks,
+        producer: i64,
+        sequence: i32,
+    ) -> Result<ProduceOutcome, ProduceError> {
+        let mut builder = BatchBuilder::new().producer(producer, 0, sequence);
+        builder.push(1_000, None, Some(value(producer, sequence).as_bytes()), &[]).unwrap();
+        let bytes = Bytes::from(builder.build());
+        let header = BatchHeader::parse(&bytes).unwrap();
+        let deadline = Millis(self.clock.monotonic().0 + WAIT_MS);
+        let pending = self.handle(partition).produce(ValidBatch { bytes, header }, acks, deadline).await?;
+        pending.outcome().await
+    }
+
+    /// All committed values of a partition with their offsets.
+    fn read(&self, partition: i32) -> Vec<(i64, String)> {
+        let handle = self.handle(partition);
+        let view = handle.view();
+        let (mut at, mut found) = (view.start.0, Vec::new());
+        while at < view.high_watermark.0 {
+            let slice = handle.reader().read(at, 1 << 20, view.high_watermark.0, true).unwrap();
+            let bytes = slice.to_bytes().unwrap();
+            for batch in records::batches(&bytes) {
+                let batch = batch.unwrap();
+                batch.check_crc().unwrap();
+                for record in batch.records(1 << 20).unwrap().iter() {
+                    let record = record.unwrap();
+                    found.push((record.offset, String::from_utf8(record.value.unwrap().to_vec()).unwrap()));
+                }
+            }
+            at = slice.next_offset;
+        }
+        found
+    }
+}
+
+fn value(producer: i64, sequence: i32) -> String {
+    format!("{producer}:{sequence}")
+}
+
+/// What one producer knows: how many of its records are acknowledged, and where they are.
+struct Producer {
+    id: i64,
+    partition: i32,
+    acked: Vec<i64>,
+}
+
+impl Producer {
+    /// Sends one record after the other until `count` are acknowledged or something fails.
+    async fn run(&mut self, world: &World, count: usize) {
+        while self.acked.len() < count {
+            match world.produce(self.partition, Acks::All, self.id, self.acked.len() as i32).await {
+                Ok(outcome) => self.acked.push(outcome.base_offset.0),
+                Err(_) => return,
+            }
+        }
+    }
+
+    fn check(&self, records: &[(i64, String)]) {
+        for (sequence, offset) in self.acked.iter().enumerate() {
+            let wanted = value(self.id, sequence as i32);
+            let at: Vec<_> = records.iter().filter(|(_, value)| *value == wanted).collect();
+            assert_eq!(at.len(), 1, "{wanted} is there once");
+            assert_eq!(at[0].0, *offset, "{wanted} is where it was acknowledged");
+        }
+    }
+}
+
+/// Four producers write until the disk dies at a random operation; the node restarts and they go on.
+async fn crash_run(seed: u64) {
+    let mut rng = StdRng::seed_from_u64(seed);
+    let disk = SimDisk::new(seed);
+    let mut world = World::open(&disk, 1).await;
+    let mut producers: Vec<_> =
+        (0..4).map(|id| Producer { id, partition: id as i32 % PARTITIONS, acked: Vec::new() }).collect();
+    for epoch in 2..5 {
+        disk.crash_at(disk.ops() + rng.random_range(1..150));
+        let runs = producers.iter_mut().map(|producer| producer.run(&world, 1_000));
+        futures_util::future::join_all(runs).await;
+        assert!(disk.is_crashed(), "producers go on until the disk dies");
+        world = world.power_cut(epoch).await;
+        for partition in 0..PARTITIONS {
+            let records = world.read(partition);
+            let offsets: Vec<_> = records.iter().map(|(offset, _)| *offset).collect();
+            assert_eq!(offsets, (0..records.len() as i64).collect::<Vec<_>>(), "offsets are dense");
+            producers.iter().filter(|producer| producer.partition == partition).for_each(|p| p.check(&records));
+        }
+    }
+    // In the end everybody gets everything in: what was in doubt is sent again and not doubled.
+    let total: Vec<usize> = producers.iter().map(|producer| producer.acked.len() + 5).collect();
+    let runs = producers.iter_mut().zip(&total).map(|(producer, &count)| producer.run(&world, count));
+    futures_util::future::join_all(runs).await;
+    for (producer, count) in producers.iter().zip(total) {
+        assert_eq!(producer.acked.len(), count);
+        let records = world.read(producer.partition);
+        producer.check(&records);
+        let prefix = format!("{}:", producer.id);
+        let own: Vec<_> = records.iter().filter(|(_, value)| value.starts_with(&prefix)).collect();
+        assert_eq!(own.len(), count, "nothing is there twice: {own:?}");
+    }
+    world.partitions.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn acknowledged_records_survive_power_cuts_once_and_in_place() {
+    if let Some(seed) = std::env::var("WEIR_SEED").ok().and_then(|seed| seed.parse().ok()) {
+        return crash_run(seed).await;
+    }
+    for seed in 0..40 {
+        println!("repeat with: WEIR_SEED={seed} cargo test -p storage-node power_cuts");
+        crash_run(seed).await;
+    }
+}
+
+#[tokio::test]
+async fn a_full_disk_refuses_and_recovers() {
+    let disk = SimDisk::new(1);
+    let world = World::open(&disk, 1).await;
+    world.produce(0, Acks::All, 1, 0).await.unwrap();
+    disk.set_capacity(Some(disk.used_bytes()));
+    assert_eq!(world.produce(0, Acks::All, 1, 1).await, Err(ProduceError::WriteRefused));
+    disk.set_capacity(None);
+    let outcome = world.produce(0, Acks::All, 1, 1).await.unwrap();
+    assert_eq!(outcome.base_offset, Offset(1));
+    world.partitions.close().await;
+}
+
+#[tokio::test]
+async fn a_failed_sync_takes_one_partition_offline_and_no_other() {
+    let disk = SimDisk::new(1);
+    let world = World::open(&disk, 1).await;
+    world.produce(0, Acks::All, 1, 0).await.unwrap();
+    disk.inject(SimFault::Sync(".log".into()));
+    assert_eq!(world.produce(0, Acks::All, 1, 1).await, Err(ProduceError::LogFailed));
+    assert_eq!(world.produce(0, Acks::Leader, 1, 1).await, Err(ProduceError::LogFailed));
+    assert_eq!(world.handle(0).view().check_leader(-1), Err(LeadershipError::LogFailed));
+    world.produce(1, Acks::All, 2, 0).await.unwrap();
+    // The next start verifies what is there, and goes on from it.
+    let world = world.power_cut(2).await;
+    assert_eq!(world.read(0)[0], (0, value(1, 0)));
+    let end = world.handle(0).view().end;
+    let next = world.produce(0, Acks::All, 1, 1).await.unwrap();
+    assert!(next.base_offset == end || next.base_offset.0 == 1, "{next:?}");
+    world.partitions.close().await;
+}
+
+#[tokio::test]
+async fn closing_answers_everybody() {
+    let disk = SimDisk::new(1);
+    let world = World::open(&disk, 1).await;
+    let handle = world.handle(0);
+    world.produce(0, Acks::All, 1, 0).await.unwrap();
+    world.partitions.close().await;
+    let mut builder = BatchBuilder::new();
+    builder.push(1_000, None, None, &[]).unwrap();
+    let bytes = Bytes::from(builder.build());
+    let header = BatchHeader::parse(&bytes).unwrap();
+    let refused = handle.produce(ValidBatch { bytes, header }, Acks::All, Millis(WAIT_MS)).await;
+    assert_eq!(refused.map(|_| ()).unwrap_err(), ProduceError::NotLeader);
+    assert_eq!(handle.delete_records(None).await, Err(storage_node_core::DeleteRecordsError::NotLeader));
+}
