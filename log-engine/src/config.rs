@@ -62,11 +62,22 @@ pub struct FlusherConfig {
     /// More dirty files than this in one round are synced by one `syncfs`, if the data directory is a mount of its
     /// own (else it would flush other people's data too).
     pub syncfs_above_files: usize,
+    /// Rounds of one thread after which the record of flushed ends is synced too. Each round *writes* the ends of those
+    /// before it, so only a power cut can find an older record: what lies above it counts as a tail that may be torn.
+    pub record_sync_rounds: usize,
+    /// Milliseconds without a flush after which that record is synced in any case.
+    pub record_sync_idle_ms: u64,
 }
 
 impl Default for FlusherConfig {
     fn default() -> FlusherConfig {
-        FlusherConfig { threads: 4, queue_max: 100_000, syncfs_above_files: 8 }
+        FlusherConfig {
+            threads: 4,
+            queue_max: 100_000,
+            syncfs_above_files: 8,
+            record_sync_rounds: 32,
+            record_sync_idle_ms: 20,
+        }
     }
 }
 

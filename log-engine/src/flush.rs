@@ -9,6 +9,7 @@ use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
@@ -144,6 +145,8 @@ struct Queue {
 #[derive(Default)]
 struct QueueState {
     waiting: VecDeque<FlushHandle>,
+    /// There was a round since the ends were last synced for idleness.
+    busy: bool,
     closed: bool,
 }
 
@@ -183,6 +186,7 @@ impl Flusher {
             return Err(handle);
         }
         state.waiting.push_back(handle);
+        state.busy = true;
         drop(state);
         self.queue.changed.notify_one();
         Ok(())
@@ -203,20 +207,30 @@ impl Drop for Flusher {
 
 impl Queue {
     fn run(&self, on_done: &(impl Fn(FlushDone) + ?Sized)) {
+        let mut rounds_unsynced = 0;
         while let Some(round) = self.next_round() {
-            // The ends of earlier rounds go to disk beside this one; without them a crash finds an older bound,
-            // which is safe.
-            if let Err(error) = self.data.ends().write() {
-                tracing::error!(%error, "cannot write the record of flushed ends");
-            }
+            // The ends of earlier rounds are written beside this one. A sync of their own they get now and then, as a
+            // power cut that finds an older bound is no harm, and a sync each time would slow every flush.
+            self.log_failure(self.data.ends().write());
+            let idle = round.is_empty();
             self.sync_round(round, on_done);
-            if let Err(error) = self.data.ends().sync_unless_busy() {
-                tracing::error!(%error, "cannot sync the record of flushed ends");
+            rounds_unsynced += 1;
+            if idle || rounds_unsynced >= self.config.record_sync_rounds {
+                rounds_unsynced = 0;
+                self.log_failure(self.data.ends().sync_unless_busy());
             }
+        }
+        self.log_failure(self.data.checkpoint());
+    }
+
+    fn log_failure(&self, result: Result<(), FileError>) {
+        if let Err(error) = result {
+            tracing::error!(%error, "flushed ends are not recorded");
         }
     }
 
-    /// One flush, or all that wait if they are many and one sync of the file system serves them.
+    /// One flush, or all that wait if they are many and one sync of the file system serves them; an empty round if
+    /// nothing came for a while after the last; `None` at the end.
     fn next_round(&self) -> Option<Vec<FlushHandle>> {
         let mut state = self.state.lock();
         loop {
@@ -232,6 +246,13 @@ impl Queue {
             }
             if state.closed {
                 return None;
+            }
+            if std::mem::replace(&mut state.busy, false) {
+                let idle = Duration::from_millis(self.config.record_sync_idle_ms);
+                if self.changed.wait_for(&mut state, idle).timed_out() {
+                    return Some(Vec::new());
+                }
+                continue;
             }
             self.changed.wait(&mut state);
         }

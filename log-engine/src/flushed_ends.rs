@@ -3,7 +3,7 @@
 //! One file, `flushed-ends`, of 64-byte records, each with its own CRC; the last valid record of a log counts. A
 //! record is written only after what it says is durable, so it is a safe *lower* bound: bytes below it that are gone
 //! or wrong are damage, bytes above it are a tail that a crash may tear. The ends of one flush round are written at
-//! the start of the next and synced with it; lowering an end (truncation, deletion) is synced before the log is cut.
+//! the start of the next and synced now and then; lowering an end (truncation, deletion) is synced before the log is cut.
 //! If the file was ever lost, its successor says so for good: a log that it does not know may then not be new.
 //!
 //! ```text

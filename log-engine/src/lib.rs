@@ -31,6 +31,7 @@ mod flush;
 mod flushed_ends;
 mod index;
 mod log;
+mod log_flush;
 mod log_name;
 mod poison;
 mod reader;

@@ -10,7 +10,7 @@
 //! Exactly one thread owns a `Log`; readers have [`LogReader`]s, flusher threads execute
 //! [`FlushHandle`]s. A failed write or sync poisons the log: it can be read but not changed until it is opened anew.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -25,10 +25,10 @@ use crate::config::LogConfig;
 use crate::data_dir::{DELETED_SUFFIX, DataDir, remove_dir_and_files};
 use crate::descriptors::{CachedFile, Pin};
 use crate::disk::{DiskFile, OpenMode};
-use crate::error::{AppendError, FileError, FlushError, LogError, OpenError};
-use crate::flush::{EpochFile, FlushDone, FlushHandle, FlushWork};
+use crate::error::{AppendError, FileError, LogError, OpenError};
 use crate::flushed_ends::FlushedEnd;
 use crate::index::{Entry, SparseIndex};
+use crate::log_flush::{Dirty, InFlight};
 use crate::reader::{LogReader, Shared};
 use crate::recovery::{RecoveryReport, note_epoch, producer_batch, recover};
 use crate::segment::{Segment, SegmentState};
@@ -49,31 +49,12 @@ pub struct Log {
     pub(crate) bytes_since_snapshot: u64,
     pub(crate) dirty: Dirty,
     pub(crate) in_flight: Option<InFlight>,
-    next_ticket: u64,
-    poisoned: Option<String>,
-    epoch_version: u64,
-    epochs_written: Arc<Mutex<u64>>,
+    pub(crate) next_ticket: u64,
+    pub(crate) poisoned: Option<String>,
+    pub(crate) epoch_version: u64,
+    pub(crate) epochs_written: Arc<Mutex<u64>>,
     /// Space reserved in the active segment's file, as a position.
     reserved: u64,
-}
-
-/// What has changed since the last flush began.
-#[derive(Default)]
-pub(crate) struct Dirty {
-    pub(crate) files: BTreeMap<u64, Arc<Pin>>,
-    pub(crate) dir: bool,
-    dir_is_new: bool,
-    pub(crate) epochs: bool,
-}
-
-/// The flush that some thread is executing.
-pub(crate) struct InFlight {
-    ticket: u64,
-    pub(crate) end: i64,
-    record: FlushedEnd,
-    /// The log was cut or otherwise recorded meanwhile, so the record above is out of date.
-    pub(crate) superseded: bool,
-    work: Arc<FlushWork>,
 }
 
 /// What an append did.
@@ -498,142 +479,6 @@ impl Log {
             }
         }
         written
-    }
-
-    /// Takes what must be flushed for [`flushed`](Self::flushed) to reach the end, unless there is nothing, or a flush
-    /// is under way, or the log is poisoned. Execute it on a flusher thread and hand the outcome to
-    /// [`on_flushed`](Self::on_flushed).
-    pub fn begin_flush(&mut self) -> Option<FlushHandle> {
-        let dirty = &self.dirty;
-        let nothing = dirty.files.is_empty() && !dirty.dir && !dirty.epochs;
-        if self.in_flight.is_some() || self.poisoned.is_some() || nothing {
-            return None;
-        }
-        let work = Arc::new(self.take_work());
-        let ticket = self.next_ticket;
-        self.next_ticket += 1;
-        let end = self.end();
-        let record = self.record(end);
-        self.in_flight = Some(InFlight { ticket, end, record, superseded: false, work: work.clone() });
-        Some(FlushHandle { log: self.name, ticket, end, work })
-    }
-
-    fn take_work(&mut self) -> FlushWork {
-        let dirty = std::mem::take(&mut self.dirty);
-        FlushWork {
-            disk: self.data.disk().clone(),
-            dir: self.dir.clone(),
-            files: dirty.files.into_values().collect(),
-            dir_changed: dirty.dir,
-            dir_is_new: dirty.dir_is_new,
-            epochs: dirty.epochs.then(|| self.epoch_file()),
-        }
-    }
-
-    pub(crate) fn epoch_file(&mut self) -> EpochFile {
-        self.epoch_version += 1;
-        EpochFile {
-            version: self.epoch_version,
-            text: self.epochs.encode(),
-            written: self.epochs_written.clone(),
-        }
-    }
-
-    /// What may be recorded once everything written so far is durable.
-    pub(crate) fn record(&self, end: i64) -> FlushedEnd {
-        let segments = self.shared.segments();
-        let mut record =
-            FlushedEnd { start: self.start(), end, active_base: 0, index_entries: 0, time_index_entries: 0 };
-        if let Some(last) = segments.last() {
-            let state = last.state().read();
-            record.active_base = last.base_offset();
-            record.index_entries = state.index.on_disk();
-            record.time_index_entries = state.time_index.on_disk();
-        }
-        record
-    }
-
-    pub(crate) fn note_record(&self) {
-        self.data.ends().note(self.name, self.record(self.flushed()));
-    }
-
-    /// Takes the outcome of a flush. Answers the flushed end, which did not move if it failed: then the log is
-    /// poisoned, unless it was for lack of space.
-    pub fn on_flushed(&mut self, done: FlushDone) -> i64 {
-        let Some(in_flight) = self.in_flight.take_if(|f| f.ticket == done.ticket) else {
-            return self.flushed();
-        };
-        match done.result {
-            Err(FlushError::Failed(error)) => _ = self.poison(error.to_string()),
-            Err(FlushError::DiskFull(error)) => {
-                tracing::warn!(log = %self.name, %error, "flush must be repeated");
-                self.put_back(&in_flight.work);
-            }
-            Ok(()) if done.again => self.put_back(&in_flight.work),
-            Ok(()) => {
-                let flushed = self.flushed().max(in_flight.end);
-                self.shared.flushed.store(flushed, Ordering::Release);
-                if !in_flight.superseded {
-                    self.data.ends().note(self.name, in_flight.record);
-                }
-                self.remove_old_snapshots(in_flight.end);
-            }
-        }
-        self.flushed()
-    }
-
-    /// Takes back a flush that could not be queued.
-    pub fn return_flush(&mut self, handle: FlushHandle) {
-        if let Some(in_flight) = self.in_flight.take_if(|f| f.ticket == handle.ticket) {
-            self.put_back(&in_flight.work);
-        }
-    }
-
-    fn put_back(&mut self, work: &FlushWork) {
-        for pin in &work.files {
-            self.dirty.files.entry(pin.id()).or_insert_with(|| pin.clone());
-        }
-        self.dirty.dir |= work.dir_changed;
-        self.dirty.dir_is_new |= work.dir_is_new;
-        self.dirty.epochs |= work.epochs.is_some();
-    }
-
-    fn remove_old_snapshots(&mut self, flushed: i64) {
-        let bases: BTreeSet<i64> = self.shared.segments().iter().map(|s| s.base_offset()).collect();
-        let durable: BTreeSet<i64> = self.snapshots.range(..=flushed).copied().collect();
-        let old = snapshots::superfluous(&durable, &bases);
-        let removed = snapshots::remove_where(&**self.data.disk(), &self.dir, &mut self.snapshots, |o| {
-            old.contains(&o)
-        });
-        if let Err(error) = removed {
-            tracing::warn!(log = %self.name, %error, "old producer snapshot stays");
-        }
-    }
-
-    /// Flushes here and now; for the rare changes that must not wait for a flusher thread. A failure poisons, unless
-    /// it is for lack of space.
-    pub(crate) fn sync_now(&mut self) -> Result<(), FileError> {
-        let earlier = self.in_flight.as_ref().map(|f| f.work.clone());
-        let work = self.take_work();
-        let sync = || -> Result<(), FileError> {
-            for work in earlier.as_deref().into_iter().chain([&work]) {
-                work.sync_files()?;
-                work.sync_names(false)?;
-            }
-            Ok(())
-        };
-        if let Err(error) = sync() {
-            self.put_back(&work);
-            if !is_disk_full(&error.source) {
-                self.poison(error.to_string());
-            }
-            return Err(error);
-        }
-        if let Some(in_flight) = &mut self.in_flight {
-            in_flight.superseded = true;
-        }
-        self.shared.flushed.store(self.end(), Ordering::Release);
-        Ok(())
     }
 
     /// Writes out and flushes everything, so that the next open has nothing to recover.

@@ -5,6 +5,8 @@
 //! the seed. A failed sync drops the dirty pages: the cache still shows them, the device never gets them, and only
 //! handles that were open at the time hear of it, once. The same seed and the same calls give the same disk.
 
+mod state;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -12,10 +14,9 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 
-use super::{DirEntry, Disk, DiskFile, FileSystem, LockGuard, OpenMode};
+use state::{FileOp, Node, SimInode, State, is_root};
 
-/// Grain at which an unsynced write may survive a power cut, in bytes.
-const SECTOR: u64 = 512;
+use super::{DirEntry, Disk, DiskFile, FileSystem, LockGuard, OpenMode};
 
 /// A fault that the next matching operation meets, once.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,58 +35,6 @@ pub enum SimFault {
 pub struct SimDisk {
     this: Weak<SimDisk>,
     state: Mutex<State>,
-}
-
-struct State {
-    random: u64,
-    files: BTreeMap<u64, SimInode>,
-    names: BTreeMap<PathBuf, Node>,
-    durable_names: BTreeMap<PathBuf, Node>,
-    name_ops: Vec<NameOp>,
-    locked: BTreeSet<PathBuf>,
-    next_inode: u64,
-    /// Operations so far that change the disk or make it durable.
-    ops: u64,
-    crash_at: Option<u64>,
-    crashed: bool,
-    /// Incremented at each restart; handles of an older life are dead.
-    life: u64,
-    faults: Vec<SimFault>,
-    capacity: Option<u64>,
-    own_mount: bool,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Node {
-    File(u64),
-    Dir,
-}
-
-#[derive(Default)]
-struct SimInode {
-    cached: Vec<u8>,
-    durable: Vec<u8>,
-    unsynced: Vec<FileOp>,
-    /// Space set aside, as a length.
-    reserved: u64,
-    /// Number of write-back errors so far; a handle that has seen fewer reports one at its next sync.
-    errors: u64,
-}
-
-impl SimInode {
-    fn space(&self) -> u64 {
-        self.reserved.max(self.cached.len() as u64)
-    }
-}
-
-enum FileOp {
-    Write { offset: u64, bytes: Vec<u8> },
-    SetLen(u64),
-}
-
-struct NameOp {
-    dir: PathBuf,
-    changes: Vec<(PathBuf, Option<Node>)>,
 }
 
 struct SimFile {
@@ -199,196 +148,6 @@ impl SimDisk {
     fn arc(&self) -> Arc<SimDisk> {
         self.this.upgrade().expect("a SimDisk lives in the Arc that its constructor made")
     }
-}
-
-impl State {
-    /// splitmix64: small, and the same everywhere.
-    fn random(&mut self) -> u64 {
-        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.random;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    fn chance(&mut self, percent: u64) -> bool {
-        self.random() % 100 < percent
-    }
-
-    fn check_power(&self) -> io::Result<()> {
-        match self.crashed {
-            true => Err(io::Error::other("simulated power cut")),
-            false => Ok(()),
-        }
-    }
-
-    /// Counts an operation that changes the disk; the one at which the power goes fails (and so do all later ones).
-    /// A write is still recorded as unsynced, since the device may have got it.
-    fn count(&mut self) -> io::Result<()> {
-        self.check_power()?;
-        self.ops += 1;
-        if self.crash_at.is_some_and(|at| self.ops >= at) {
-            self.crashed = true;
-        }
-        Ok(())
-    }
-
-    fn take_fault(&mut self, matches: impl Fn(&SimFault) -> bool) -> bool {
-        match self.faults.iter().position(matches) {
-            Some(at) => {
-                self.faults.remove(at);
-                true
-            }
-            None => false,
-        }
-    }
-
-    fn change_names(&mut self, dir: &Path, changes: Vec<(PathBuf, Option<Node>)>) {
-        for (path, node) in &changes {
-            match node {
-                Some(node) => self.names.insert(path.clone(), *node),
-                None => self.names.remove(path),
-            };
-        }
-        self.name_ops.push(NameOp { dir: dir.to_owned(), changes });
-    }
-
-    fn lose_dirty_pages(&mut self, inode: u64) {
-        if let Some(file) = self.files.get_mut(&inode)
-            && !file.unsynced.is_empty()
-        {
-            file.unsynced.clear();
-            file.errors += 1;
-        }
-    }
-
-    fn sync_inode(&mut self, inode: u64) {
-        if let Some(file) = self.files.get_mut(&inode) {
-            for op in std::mem::take(&mut file.unsynced) {
-                op.apply(&mut file.durable);
-            }
-        }
-    }
-
-    fn sync_names(&mut self, dir: Option<&Path>) {
-        let (synced, rest) = std::mem::take(&mut self.name_ops)
-            .into_iter()
-            .partition(|op| dir.is_none_or(|dir| op.dir == dir));
-        self.name_ops = rest;
-        for op in synced {
-            self.apply_name_op(op);
-        }
-    }
-
-    fn apply_name_op(&mut self, op: NameOp) {
-        for (path, node) in op.changes {
-            match node {
-                Some(node) => self.durable_names.insert(path, node),
-                None => self.durable_names.remove(&path),
-            };
-        }
-    }
-
-    fn restart(&mut self, power_cut: bool) {
-        if power_cut {
-            self.settle_files();
-            self.settle_names();
-        }
-        let referenced: BTreeSet<u64> = self
-            .names
-            .values()
-            .chain(self.durable_names.values())
-            .filter_map(|node| match node {
-                Node::File(inode) => Some(*inode),
-                Node::Dir => None,
-            })
-            .collect();
-        self.files.retain(|inode, _| referenced.contains(inode));
-        self.locked.clear();
-        self.faults.clear();
-        self.crash_at = None;
-        self.crashed = false;
-        self.life += 1;
-    }
-
-    fn settle_files(&mut self) {
-        // How much the device had written back on its own: nothing, all, or a part.
-        let percent = [0, 0, 50, 90, 100][(self.random() % 5) as usize];
-        let inodes: Vec<u64> = self.files.keys().copied().collect();
-        for inode in inodes {
-            let Some(mut file) = self.files.remove(&inode) else { continue };
-            for op in std::mem::take(&mut file.unsynced) {
-                match op {
-                    FileOp::SetLen(_) if self.chance(percent) => op.apply(&mut file.durable),
-                    FileOp::SetLen(_) => {}
-                    FileOp::Write { offset, bytes } => {
-                        self.settle_write(&mut file.durable, offset, &bytes, percent);
-                    }
-                }
-            }
-            // A journal may know the new length though the data never came.
-            if file.durable.len() < file.cached.len() && self.chance(percent / 4) {
-                file.durable.resize(file.cached.len(), 0);
-            }
-            file.cached = file.durable.clone();
-            self.files.insert(inode, file);
-        }
-    }
-
-    fn settle_write(&mut self, durable: &mut Vec<u8>, offset: u64, bytes: &[u8], percent: u64) {
-        let mut at = 0;
-        while at < bytes.len() {
-            let position = offset + at as u64;
-            let sector_end = (position / SECTOR + 1) * SECTOR;
-            let end = bytes.len().min(at + (sector_end - position) as usize);
-            if self.chance(percent) {
-                FileOp::Write { offset: position, bytes: bytes[at..end].to_vec() }.apply(durable);
-            }
-            at = end;
-        }
-    }
-
-    fn settle_names(&mut self) {
-        let percent = [0, 50, 100][(self.random() % 3) as usize];
-        for op in std::mem::take(&mut self.name_ops) {
-            if self.chance(percent) {
-                self.apply_name_op(op);
-            }
-        }
-        // A name in a directory that itself did not survive is gone.
-        let mut alive: BTreeMap<PathBuf, Node> = BTreeMap::new();
-        for (path, node) in &self.durable_names {
-            let parent_alive = path.parent().is_none_or(|p| is_root(p) || alive.get(p) == Some(&Node::Dir));
-            if parent_alive {
-                alive.insert(path.clone(), *node);
-            }
-        }
-        self.durable_names = alive.clone();
-        self.names = alive;
-    }
-
-    fn used_bytes(&self) -> u64 {
-        self.files.values().map(SimInode::space).sum()
-    }
-}
-
-impl FileOp {
-    fn apply(&self, content: &mut Vec<u8>) {
-        match self {
-            FileOp::SetLen(len) => content.resize(*len as usize, 0),
-            FileOp::Write { offset, bytes } => {
-                let end = *offset as usize + bytes.len();
-                if content.len() < end {
-                    content.resize(end, 0);
-                }
-                content[*offset as usize..end].copy_from_slice(bytes);
-            }
-        }
-    }
-}
-
-fn is_root(path: &Path) -> bool {
-    path.as_os_str().is_empty() || path == Path::new("/")
 }
 
 fn eio() -> io::Error {

@@ -1,0 +1,71 @@
+//! The names in a log's directory, sorted out.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::path::Path;
+
+use crate::data_dir::TMP_SUFFIX;
+use crate::disk::Disk;
+use crate::error::FileError;
+use crate::poison;
+use crate::segment::{file_name, parse_file_name};
+
+/// The names in a log's directory, sorted out.
+#[derive(Default)]
+pub(super) struct Files {
+    /// Base offset → bytes.
+    pub(super) logs: BTreeMap<i64, u64>,
+    pub(super) indexes: BTreeMap<i64, u64>,
+    pub(super) time_indexes: BTreeMap<i64, u64>,
+    pub(super) snapshots: BTreeSet<i64>,
+    pub(super) poisoned: bool,
+    pub(super) dir_is_new: bool,
+}
+
+/// Lists a directory, creating it if need be, and removes what interrupted replacements left.
+pub(super) fn list_files(disk: &dyn Disk, dir: &Path) -> Result<Files, FileError> {
+    let mut files = Files::default();
+    let entries = match disk.list(dir) {
+        Ok(entries) => entries,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => {
+            files.dir_is_new = true;
+            disk.create_dir_all(dir).map_err(|e| FileError::new("create directory", dir, e))?;
+            return Ok(files);
+        }
+        Err(e) => return Err(FileError::new("list", dir, e)),
+    };
+    for entry in entries {
+        if entry.name.ends_with(TMP_SUFFIX) {
+            let path = dir.join(&entry.name);
+            disk.remove_file(&path).map_err(|e| FileError::new("remove", path, e))?;
+            continue;
+        }
+        files.poisoned |= entry.name == poison::FILE_NAME;
+        match parse_file_name(&entry.name) {
+            Some((base, "log")) => _ = files.logs.insert(base, entry.len),
+            Some((base, "index")) => _ = files.indexes.insert(base, entry.len),
+            Some((base, "timeindex")) => _ = files.time_indexes.insert(base, entry.len),
+            Some((offset, "snapshot")) => _ = files.snapshots.insert(offset),
+            Some(_) | None => {}
+        }
+    }
+    let orphans: Vec<i64> = files.indexes.keys().chain(files.time_indexes.keys()).copied().collect();
+    for base in orphans {
+        if !files.logs.contains_key(&base) {
+            remove_segment_files(disk, dir, base)?;
+        }
+    }
+    Ok(files)
+}
+
+pub(crate) fn remove_segment_files(disk: &dyn Disk, dir: &Path, base: i64) -> Result<(), FileError> {
+    for suffix in ["timeindex", "index", "txnindex", "log"] {
+        let path = dir.join(file_name(base, suffix));
+        match disk.remove_file(&path) {
+            Ok(()) => {}
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+            Err(e) => return Err(FileError::new("remove", path, e)),
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,361 @@
+//! Opening the segments of a log: which are taken as they are, which are verified, and where the tail is cut.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use super::Recovery;
+use super::files::Files;
+use crate::data_dir::TMP_SUFFIX;
+use crate::disk::{Disk, DiskFile, OpenMode};
+use crate::error::{FileError, OpenError};
+use crate::index::{Entry, IndexEntry, SparseIndex, TimeEntry, last_on_disk_where};
+use crate::scan::{Fault, Found, HeaderScan};
+use crate::segment::{Segment, SegmentState, file_name};
+
+impl Recovery<'_> {
+    pub(super) fn open_segments(&mut self, files: &Files) -> Result<Vec<Arc<Segment>>, OpenError> {
+        let bases: Vec<i64> = files.logs.keys().copied().collect();
+        let mut segments = Vec::with_capacity(bases.len());
+        for (i, &base) in bases.iter().enumerate() {
+            let next_base = bases.get(i + 1).copied();
+            // If the segment after it did not survive, neither may the end of this one have.
+            let settled = next_base.filter(|&next| self.known.is_some_and(|k| next <= k.active_base));
+            let size = files.logs[&base];
+            if let Some(next_base) = settled {
+                segments.push(self.open_settled(files, base, size, next_base)?);
+                continue;
+            }
+            let (segment, whole) = self.open_unsettled(files, base, size)?;
+            // A segment that ends cleanly but too early has lost its end, and the next one does not continue it.
+            let joined = next_base.is_none_or(|next| segment.state().read().next_offset >= next);
+            if whole && joined {
+                if let Some(next_base) = next_base {
+                    self.settle_between(&segment, next_base)?;
+                }
+                segments.push(Arc::new(segment));
+                continue;
+            }
+            segments.push(Arc::new(segment));
+            // The tail is torn here; nothing after it can be a continuation.
+            for &later in &bases[i + 1..] {
+                if later < self.floor || self.report.flushed_end_lost {
+                    let path = self.dir.join(file_name(base, "log"));
+                    let position = segments.last().map_or(0, |s| s.state().read().size);
+                    return Err(self.damaged("a segment in the middle is torn", path, position));
+                }
+                self.report.bytes_cut += files.logs[&later];
+                self.remove_segment(later)?;
+            }
+            break;
+        }
+        Ok(segments)
+    }
+
+    /// A segment that is durable with its indexes: only its sizes are looked at.
+    fn open_settled(
+        &mut self,
+        files: &Files,
+        base: i64,
+        size: u64,
+        next_base: i64,
+    ) -> Result<Arc<Segment>, OpenError> {
+        let entries = |lens: &BTreeMap<i64, u64>, bytes: usize| {
+            let len = lens.get(&base).copied().filter(|len| len % bytes as u64 == 0)?;
+            u32::try_from(len / bytes as u64).ok()
+        };
+        let index_entries = entries(&files.indexes, IndexEntry::BYTES);
+        let time_entries = entries(&files.time_indexes, TimeEntry::BYTES);
+        let descriptors = self.data.descriptors();
+        if let (Some(index_entries), Some(time_entries)) = (index_entries, time_entries) {
+            let mut state =
+                Segment::state_on_disk(descriptors, self.dir, base, size, index_entries, time_entries);
+            state.next_offset = next_base;
+            return Ok(Arc::new(Segment::new(descriptors, self.dir, base, state)));
+        }
+        let state = Segment::state_on_disk(descriptors, self.dir, base, 0, 0, 0);
+        let segment = Segment::new(descriptors, self.dir, base, state);
+        let file = self.open_log(base)?;
+        let mut scan = HeaderScan::new(file, segment.log().path(), 0, size, base, false);
+        loop {
+            match scan.next() {
+                Ok(None) => break,
+                Ok(Some(found)) => self.take(&segment, &found),
+                Err(fault) => return Err(self.fault(fault, segment.log().path())),
+            }
+        }
+        self.report.indexes_rebuilt += 1;
+        self.write_indexes(&segment)?;
+        segment.state().write().next_offset = next_base;
+        Ok(Arc::new(segment))
+    }
+
+    /// A segment that was being written: its indexes are trusted as far as they were flushed, its batches below the
+    /// flushed end too, and the rest is verified. The answer says whether it is whole.
+    fn open_unsettled(&mut self, files: &Files, base: i64, size: u64) -> Result<(Segment, bool), OpenError> {
+        let file = self.open_log(base)?;
+        let path: Arc<Path> = self.dir.join(file_name(base, "log")).into();
+        let (state, resume) = self.trusted_indexes(files, base)?;
+        let segment = Segment::new(self.data.descriptors(), self.dir, base, state);
+        let mut scan = HeaderScan::new(file.clone(), &path, resume, size, base, false);
+        if resume > 0 {
+            self.read_first_timestamp(&segment, &file, size)?;
+        }
+        loop {
+            match scan.next() {
+                Ok(Some(found)) if found.header.last_offset() < self.floor => self.take(&segment, &found),
+                Ok(Some(found)) => {
+                    if !self.verify(&file, &path, &found)? {
+                        break;
+                    }
+                    self.take(&segment, &found);
+                }
+                Ok(None) => break,
+                Err(Fault::Damaged { position, reason }) => {
+                    if segment.state().read().next_offset < self.floor {
+                        return Err(self.damaged(reason, path, position));
+                    }
+                    break;
+                }
+                Err(fault) => return Err(self.fault(fault, &path)),
+            }
+        }
+        let (end, next_offset) = {
+            let state = segment.state().read();
+            (state.size, state.next_offset)
+        };
+        let whole = end == size;
+        if next_offset < self.floor && self.known.is_some_and(|k| base == k.active_base) {
+            return Err(self.damaged("the segment file is shorter than what was flushed", path, size));
+        }
+        self.report.bytes_cut += size - end;
+        self.make_durable(&segment, &file, size, end)?;
+        Ok((segment, whole))
+    }
+
+    /// The state of a segment as its flushed index entries give it, and the position to walk on from.
+    fn trusted_indexes(&mut self, files: &Files, base: i64) -> Result<(SegmentState, u64), OpenError> {
+        let descriptors = self.data.descriptors();
+        let entries_in = |lens: &BTreeMap<i64, u64>, bytes: usize| {
+            lens.get(&base).map_or(0, |len| len / bytes as u64) as u32
+        };
+        let counts = self.known.filter(|k| k.active_base == base && !self.poisoned).map(|k| {
+            let on_disk = (
+                entries_in(&files.indexes, IndexEntry::BYTES),
+                entries_in(&files.time_indexes, TimeEntry::BYTES),
+            );
+            (k.index_entries, k.time_index_entries, on_disk)
+        });
+        let nothing = |recovery: &mut Self| {
+            recovery.report.indexes_rebuilt += 1;
+            Ok((Segment::state_on_disk(descriptors, recovery.dir, base, 0, 0, 0), 0))
+        };
+        let Some((index_entries, time_entries, on_disk)) = counts else { return nothing(self) };
+        if index_entries == 0 {
+            return Ok((Segment::state_on_disk(descriptors, self.dir, base, 0, 0, 0), 0));
+        }
+        if index_entries > on_disk.0 || time_entries > on_disk.1 {
+            return nothing(self);
+        }
+        let index = self.last_entry::<IndexEntry>(base, "index", index_entries)?;
+        let time_index = match time_entries {
+            0 => None,
+            n => self.last_entry::<TimeEntry>(base, "timeindex", n)?,
+        };
+        let (Some(index), true) = (index, time_entries == 0 || time_index.is_some()) else {
+            return nothing(self);
+        };
+        // The entry must point at its batch, or the index is not what was flushed.
+        let file = self.open_log(base)?;
+        let size = files.logs[&base];
+        let path: Arc<Path> = self.dir.join(file_name(base, "log")).into();
+        let first = HeaderScan::new(file, &path, u64::from(index.position), size, base, false).next();
+        if !matches!(first, Ok(Some(found)) if found.header.last_offset() == index.offset) {
+            return nothing(self);
+        }
+        let mut state = Segment::state_on_disk(
+            descriptors,
+            self.dir,
+            base,
+            u64::from(index.position),
+            index_entries,
+            time_entries,
+        );
+        state.index.set_last(index);
+        if let Some(time_index) = time_index {
+            state.time_index.set_last(time_index);
+        }
+        state.max_timestamp = time_index;
+        Ok((state, u64::from(index.position)))
+    }
+
+    fn last_entry<E: Entry>(&self, base: i64, suffix: &str, count: u32) -> Result<Option<E>, OpenError> {
+        let path = self.dir.join(file_name(base, suffix));
+        let file = self.disk.open(&path, OpenMode::Read).map_err(|e| FileError::new("open", &path, e))?;
+        last_on_disk_where(&*file, &path, base, count, false, |_: &E| true).map_err(|f| self.fault(f, &path))
+    }
+
+    fn read_first_timestamp(
+        &self,
+        segment: &Segment,
+        file: &Arc<dyn DiskFile>,
+        size: u64,
+    ) -> Result<(), OpenError> {
+        let path = segment.log().path();
+        let mut scan = HeaderScan::new(file.clone(), path, 0, size, segment.base_offset(), false);
+        match scan.next() {
+            Ok(first) => {
+                let first = first.map(|f| f.header.max_timestamp).filter(|&t| t >= 0);
+                segment.state().write().first_timestamp = first;
+                Ok(())
+            }
+            Err(fault) => Err(self.fault(fault, path)),
+        }
+    }
+
+    fn take(&mut self, segment: &Segment, found: &Found) {
+        self.report.batches_walked += 1;
+        segment.state().write().add_batch(&found.header, self.config.index_interval_bytes);
+    }
+
+    /// Checks a batch of the tail and writes it again in place.
+    fn verify(&mut self, file: &Arc<dyn DiskFile>, path: &Path, found: &Found) -> Result<bool, OpenError> {
+        let mut bytes = vec![0; found.header.size()];
+        file.read_at(&mut bytes, found.position).map_err(|e| FileError::new("read", path, e))?;
+        if records::check_crc(&bytes).is_err() {
+            return Ok(false);
+        }
+        self.report.bytes_verified += bytes.len() as u64;
+        // If nothing is known of the flushed end this would rewrite everything; then the sync alone must do.
+        if !self.report.flushed_end_lost && !self.poisoned {
+            file.write_at(&bytes, found.position).map_err(|e| FileError::new("write", path, e))?;
+        }
+        Ok(true)
+    }
+
+    /// After this the segment is on disk exactly as it is in memory, but for index entries that are in memory only.
+    fn make_durable(
+        &mut self,
+        segment: &Segment,
+        file: &Arc<dyn DiskFile>,
+        size: u64,
+        end: u64,
+    ) -> Result<(), OpenError> {
+        let path = segment.log().path();
+        let next_offset = segment.state().read().next_offset;
+        if self.poisoned {
+            self.copy_verified(segment, file, end)?;
+        } else if end < size || next_offset > self.floor {
+            let settle = || -> io::Result<()> {
+                if end < size {
+                    file.set_len(end)?;
+                }
+                file.sync()
+            };
+            settle().map_err(|e| FileError::new("sync", path, e))?;
+            self.dir_changed = true;
+        }
+        let interval_full =
+            segment.state().read().index.in_memory() > self.config.index_entries_in_memory_max;
+        if interval_full { self.write_indexes(segment) } else { self.cut_indexes(segment) }
+    }
+
+    /// Copies what is whole into a new file, which takes the old one's place: after a failed write or sync neither the
+    /// cache nor the blocks of the old file prove anything.
+    fn copy_verified(
+        &mut self,
+        segment: &Segment,
+        file: &Arc<dyn DiskFile>,
+        end: u64,
+    ) -> Result<(), OpenError> {
+        let path = segment.log().path().clone();
+        let tmp = path.with_extension(format!("log{TMP_SUFFIX}"));
+        let failed = |e| FileError::new("copy", &path, e);
+        let copy = self.disk.open(&tmp, OpenMode::CreateOrEmpty).map_err(failed)?;
+        let mut scan = HeaderScan::new(file.clone(), &path, 0, end, segment.base_offset(), false);
+        loop {
+            let found = match scan.next() {
+                Ok(Some(found)) => found,
+                Ok(None) => break,
+                Err(fault) => return Err(self.fault(fault, &path)),
+            };
+            let mut bytes = vec![0; found.header.size()];
+            file.read_at(&mut bytes, found.position).map_err(failed)?;
+            if let Err(e) = records::check_crc(&bytes) {
+                return Err(self.damaged(e.to_string(), path, found.position));
+            }
+            copy.write_at(&bytes, found.position).map_err(failed)?;
+        }
+        copy.sync().map_err(failed)?;
+        self.data.descriptors().forget(segment.log());
+        self.disk.rename(&tmp, &path).map_err(failed)?;
+        self.dir_changed = true;
+        Ok(())
+    }
+
+    /// Writes all index entries and makes them durable.
+    fn write_indexes(&mut self, segment: &Segment) -> Result<(), OpenError> {
+        let mut state = segment.state().write();
+        state.push_time_entry();
+        let (index, time_index) = (state.index.in_memory(), state.time_index.in_memory());
+        write_index(self.disk, &state.index, index)?;
+        write_index(self.disk, &state.time_index, time_index)?;
+        state.index.spilled(index);
+        state.time_index.spilled(time_index);
+        self.dir_changed = true;
+        Ok(())
+    }
+
+    /// Cuts index files to the entries that are trusted. A file that is missing and not needed is left so.
+    fn cut_indexes(&mut self, segment: &Segment) -> Result<(), OpenError> {
+        let state = segment.state().read();
+        let files = [
+            (state.index.file(), u64::from(state.index.on_disk()) * IndexEntry::BYTES as u64),
+            (state.time_index.file(), u64::from(state.time_index.on_disk()) * TimeEntry::BYTES as u64),
+        ];
+        for (file, len) in files {
+            let path = file.path();
+            let cut = || -> io::Result<()> {
+                let file = match self.disk.open(path, OpenMode::ReadWrite) {
+                    Err(e) if e.kind() == io::ErrorKind::NotFound && len == 0 => return Ok(()),
+                    opened => opened?,
+                };
+                if file.len()? != len {
+                    file.set_len(len)?;
+                    file.sync()?;
+                }
+                Ok(())
+            };
+            cut().map_err(|e| FileError::new("cut", path, e))?;
+        }
+        Ok(())
+    }
+
+    /// A segment that another follows gets its indexes into their files.
+    fn settle_between(&mut self, segment: &Segment, next_base: i64) -> Result<(), OpenError> {
+        if segment.state().read().next_offset > next_base {
+            let path = segment.log().path();
+            return Err(self.damaged(
+                format!("the segment reaches into the next one at {next_base}"),
+                path,
+                0,
+            ));
+        }
+        self.write_indexes(segment)?;
+        segment.state().write().next_offset = next_base;
+        Ok(())
+    }
+}
+
+fn write_index<E: Entry>(disk: &dyn Disk, index: &SparseIndex<E>, count: usize) -> Result<(), FileError> {
+    let path = index.file().path();
+    let open = || match disk.open(path, OpenMode::ReadWrite) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => disk.open(path, OpenMode::CreateNew),
+        opened => opened,
+    };
+    let file = open().map_err(|e| FileError::new("open", path, e))?;
+    index.spill(&*file, count)?;
+    let len = (u64::from(index.on_disk()) + count as u64) * E::BYTES as u64;
+    file.set_len(len).and_then(|()| file.sync()).map_err(|e| FileError::new("sync", path, e))
+}
