@@ -36,7 +36,16 @@ pub(crate) fn chaos_kill(args: &[String]) -> Result<(), Failure> {
     };
     prepare()?;
     let mut command = test_command();
-    command.args(["--package", "cluster-tests", "--test", "kill9", "--", "--nocapture", "--test-threads=1"]);
+    command.args([
+        "--package",
+        "cluster-tests",
+        "--test",
+        "processes",
+        "kill9::",
+        "--",
+        "--nocapture",
+        "--test-threads=1",
+    ]);
     command.env("WEIR_KILL_TIMES", times);
     shell::run(command)
 }

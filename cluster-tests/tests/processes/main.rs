@@ -1,0 +1,5 @@
+//! Our daemons as processes: their life, their data directories, and their sudden death.
+
+mod daemons;
+mod kill9;
+mod separate_daemons;

@@ -1,0 +1,165 @@
+//! A cluster of separate processes: one or three `weir-controller`, one `weir-storage-node`, with certificates of its own.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::{Duration, SystemTime};
+
+use cluster_tests::local_cluster::wait_for_answer;
+use cluster_tests::ports::free_port;
+use cluster_tests::process::Process;
+use cluster_tests::run_dir::RunDir;
+use cluster_tests::workspace;
+use quic_transport::pki::{CertificateAuthority, CredentialFiles, Validity};
+use quic_transport::{Identity, Role};
+
+const STOP_LIMIT: Duration = Duration::from_secs(30);
+const NODE_ID: u64 = 1;
+
+/// One daemon: how to start it, and the running process.
+pub(crate) struct Daemon {
+    program: &'static str,
+    config: PathBuf,
+    log: PathBuf,
+    /// Where `/metrics`, `/healthz` and `/readyz` are.
+    pub(crate) http_port: u16,
+    process: Option<Process>,
+}
+
+impl Daemon {
+    pub(crate) fn start(&mut self) {
+        let mut command = Command::new(workspace::program(self.program));
+        command.arg("--config").arg(&self.config);
+        self.process =
+            Some(Process::start(self.program, command, &self.log).expect("the program can be started"));
+    }
+
+    pub(crate) fn process(&mut self) -> &mut Process {
+        self.process.as_mut().expect("it was started")
+    }
+
+    /// SIGKILL.
+    pub(crate) fn kill(&mut self) {
+        self.process().kill().expect("the process can be killed");
+    }
+
+    /// SIGTERM; the daemon must end well.
+    pub(crate) fn stop(&mut self) {
+        let process = self.process();
+        let status =
+            process.terminate(STOP_LIMIT).unwrap_or_else(|error| panic!("{error}\n{}", process.output()));
+        assert!(status.success(), "{} ended with {status}:\n{}", process.name(), process.output());
+    }
+}
+
+pub(crate) struct Daemons {
+    pub(crate) controllers: Vec<Daemon>,
+    pub(crate) node: Daemon,
+    kafka_port: u16,
+    // Dropped after the processes that write into it.
+    pub(crate) run_dir: RunDir,
+}
+
+impl Daemons {
+    /// Starts the cluster and waits until clients are served.
+    pub(crate) fn start(test: &str, controllers: u64) -> Daemons {
+        let mut cluster = Daemons::prepare(test, controllers);
+        for controller in &mut cluster.controllers {
+            controller.start();
+        }
+        cluster.node.start();
+        cluster.wait_ready();
+        cluster
+    }
+
+    /// Certificates and configuration files, nothing running.
+    pub(crate) fn prepare(test: &str, controllers: u64) -> Daemons {
+        let run_dir = RunDir::new(test);
+        let authority = CertificateAuthority::create(test, validity()).expect("the id is well formed");
+        let ports: Vec<(u64, u16)> = (1..=controllers).map(|id| (id, free_port())).collect();
+        let daemons =
+            ports.iter().map(|(id, port)| controller(&run_dir, &authority, *id, *port, &ports)).collect();
+        let kafka_port = free_port();
+        let node = storage_node(&run_dir, &authority, kafka_port, &ports);
+        Daemons { controllers: daemons, node, kafka_port, run_dir }
+    }
+
+    pub(crate) fn bootstrap(&self) -> String {
+        format!("127.0.0.1:{}", self.kafka_port)
+    }
+
+    pub(crate) fn wait_ready(&mut self) {
+        wait_for_answer(self.node.process(), self.kafka_port);
+    }
+}
+
+/// Long enough to need no clock.
+fn validity() -> Validity {
+    let two_centuries = Duration::from_secs(200 * 365 * 24 * 3600);
+    Validity { not_before: SystemTime::UNIX_EPOCH, not_after: SystemTime::UNIX_EPOCH + two_centuries }
+}
+
+fn issue(run_dir: &RunDir, authority: &CertificateAuthority, role: Role, id: u64) -> CredentialFiles {
+    let identity = Identity::new(authority.cluster_id(), role, id).expect("the id is well formed");
+    let dir = run_dir.join(&format!("{role}-{id}"));
+    fs::create_dir_all(&dir).expect("the run folder can be written");
+    let files = CredentialFiles::in_directory(&dir);
+    let credentials = authority.issue(&identity, validity()).expect("same cluster");
+    credentials.store(&files).expect("the run folder can be written");
+    files
+}
+
+fn controller(
+    run_dir: &RunDir,
+    authority: &CertificateAuthority,
+    id: u64,
+    port: u16,
+    ports: &[(u64, u16)],
+) -> Daemon {
+    let files = issue(run_dir, authority, Role::Controller, id);
+    let http_port = free_port();
+    let mut config = format!(
+        "id = {id}\ncluster_id = {:?}\ndata_dir = {:?}\nlisten = \"127.0.0.1:{port}\"\n",
+        authority.cluster_id(),
+        run_dir.join(&format!("controller-{id}/data")),
+    );
+    for (id, port) in ports {
+        config.push_str(&format!("[[voters]]\nid = {id}\naddress = \"127.0.0.1:{port}\"\n"));
+    }
+    config.push_str(&format!(
+        "[certificates]\ncertificate = {:?}\nkey = {:?}\nauthority = {:?}\n[http]\naddress = \"127.0.0.1:{http_port}\"\n",
+        files.certificate, files.key, files.authority,
+    ));
+    daemon(run_dir, "weir-controller", &format!("controller-{id}"), &config, http_port)
+}
+
+fn storage_node(
+    run_dir: &RunDir,
+    authority: &CertificateAuthority,
+    kafka_port: u16,
+    controllers: &[(u64, u16)],
+) -> Daemon {
+    let files = issue(run_dir, authority, Role::StorageNode, NODE_ID);
+    let (http_port, control_port) = (free_port(), free_port());
+    let mut config = format!(
+        "cluster_id = {:?}\nnode_id = {NODE_ID}\ndata_dirs = [{:?}]\n",
+        authority.cluster_id(),
+        run_dir.join("storage-node-1/data"),
+    );
+    for (id, port) in controllers {
+        config.push_str(&format!("[[controllers]]\nid = {id}\naddress = \"127.0.0.1:{port}\"\n"));
+    }
+    config.push_str(&format!(
+        "[[listeners]]\nname = \"clients\"\nbind = \"127.0.0.1:{kafka_port}\"\n\
+         [control]\nbind = \"127.0.0.1:{control_port}\"\n\
+         [certificates]\nauthority = {:?}\ncertificate = {:?}\nkey = {:?}\n[http]\naddress = \"127.0.0.1:{http_port}\"\n",
+        files.authority, files.certificate, files.key,
+    ));
+    daemon(run_dir, "weir-storage-node", "storage-node-1", &config, http_port)
+}
+
+fn daemon(run_dir: &RunDir, program: &'static str, name: &str, config: &str, http_port: u16) -> Daemon {
+    let path = run_dir.join(&format!("{name}.toml"));
+    fs::write(&path, config).expect("the run folder can be written");
+    Daemon { program, config: path, log: run_dir.join(&format!("{name}.log")), http_port, process: None }
+}
