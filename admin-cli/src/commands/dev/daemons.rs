@@ -8,6 +8,7 @@ use storage_node::NodeHandle;
 use storage_node::config::{Certificates, ControllerAddress, Http, Listener};
 use telemetry::{HttpConfig, HttpServer, Registry};
 use tokio::runtime::Runtime;
+use tokio::task::JoinHandle;
 
 use super::DevArgs;
 use super::data_directory::{CONTROLLER_ID, DataDirectory, NODE_ID};
@@ -34,7 +35,27 @@ pub(super) struct Daemons {
     controller: ControllerHandle,
     controller_http: HttpServer,
     /// The controller's own.
-    controller_runtime: Runtime,
+    controller_runtime: OwnRuntime,
+}
+
+/// A runtime that may be dropped by a task of another one: a second signal drops everything where it stands.
+struct OwnRuntime(Option<Runtime>);
+
+impl OwnRuntime {
+    fn spawn<F>(&self, future: F) -> JoinHandle<F::Output>
+    where
+        F: Future<Output: Send> + Send + 'static,
+    {
+        self.0.as_ref().expect("it is taken only by drop").spawn(future)
+    }
+}
+
+impl Drop for OwnRuntime {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.0.take() {
+            runtime.shutdown_background();
+        }
+    }
 }
 
 impl Daemons {
@@ -48,6 +69,7 @@ impl Daemons {
             .enable_all()
             .build()
             .map_err(|error| Failure::failed(format!("cannot start threads: {error}")))?;
+        let controller_runtime = OwnRuntime(Some(controller_runtime));
         let config = controller_config(data, controller_http);
         let credentials = data.controller_credentials()?;
         let starting = controller_runtime.spawn(async move {
@@ -65,13 +87,7 @@ impl Daemons {
             Ok((controller, http))
         });
         let started = starting.await.map_err(|error| Failure::failed(error.to_string()))?;
-        let (controller, controller_http) = match started {
-            Ok(started) => started,
-            Err(failure) => {
-                controller_runtime.shutdown_background();
-                return Err(failure);
-            }
-        };
+        let (controller, controller_http) = started?;
         let config = node_config(data, args, controller.address(), listeners, node_http);
         let node = match start_node(config).await {
             Ok(node) => node,
@@ -124,7 +140,7 @@ async fn start_node(config: storage_node::Config) -> Result<NodeHandle, Failure>
     }
 }
 
-async fn stop_controller(runtime: Runtime, controller: ControllerHandle, http: HttpServer) {
+async fn stop_controller(runtime: OwnRuntime, controller: ControllerHandle, http: HttpServer) {
     let stopped = runtime.spawn(async move {
         controller.shutdown().await;
         http.shutdown(HTTP_GRACE).await;
@@ -132,7 +148,6 @@ async fn stop_controller(runtime: Runtime, controller: ControllerHandle, http: H
     if let Err(error) = stopped.await {
         tracing::error!(%error, "stop the controller");
     }
-    runtime.shutdown_background();
 }
 
 /// Addresses for the storage node's and the controller's HTTP endpoints.
