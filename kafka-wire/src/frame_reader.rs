@@ -59,7 +59,13 @@ impl<'a> FrameReader<'a> {
         if self.buffer.len() < size {
             within(self.limits.frame_read_max, self.read_rest(size)).await?;
         }
-        Ok(Frame { body: self.buffer.split_to(size).freeze(), memory })
+        // A buffer that holds nothing else is handed over whole: then the frame is its only owner, and whoever gets it can
+        // change record batches in place.
+        let body = match self.buffer.len() == size {
+            true => std::mem::take(&mut self.buffer),
+            false => self.buffer.split_to(size),
+        };
+        Ok(Frame { body: body.freeze(), memory })
     }
 
     /// Reads and checks the length, and as much of the frame as the small buffer holds.

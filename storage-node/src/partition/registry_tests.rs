@@ -165,7 +165,10 @@ async fn crash_run(seed: u64) {
             let records = world.read(partition);
             let offsets: Vec<_> = records.iter().map(|(offset, _)| *offset).collect();
             assert_eq!(offsets, (0..records.len() as i64).collect::<Vec<_>>(), "offsets are dense");
-            producers.iter().filter(|producer| producer.partition == partition).for_each(|p| p.check(&records));
+            producers
+                .iter()
+                .filter(|producer| producer.partition == partition)
+                .for_each(|p| p.check(&records));
         }
     }
     // In the end everybody gets everything in: what was in doubt is sent again and not doubled.

@@ -10,6 +10,8 @@ use super::settings::TopicSettings;
 
 /// The first version of Produce that may carry zstd.
 const ZSTD_PRODUCE_VERSION_MIN: i16 = 7;
+/// Bytes of the smallest record.
+const RECORD_BYTES_MIN: i64 = 7;
 /// Refused records that an answer names; the rest is only counted.
 const RECORD_ERRORS_MAX: usize = 100;
 
@@ -78,6 +80,7 @@ pub(crate) fn validate(
     }
     batch.check_crc().map_err(InvalidBatch::Corrupt)?;
     check_header(&header)?;
+    check_room(&batch)?;
     if must_look_into(settings, &header, now_ms) {
         check_records(settings, &batch, now_ms)?;
     }
@@ -143,6 +146,17 @@ fn check_header(header: &BatchHeader) -> Result<(), InvalidBatch> {
             "Invalid sequence number {} or epoch {} in record batch with producerId {}",
             header.base_sequence, header.producer_epoch, header.producer_id
         ));
+    }
+    Ok(())
+}
+
+/// The bytes can hold as many records as the header says. A batch that claims more would stop every reader of the
+/// partition; of compressed ones only a walk could tell.
+fn check_room(batch: &BatchView<'_>) -> Result<(), InvalidBatch> {
+    let header = batch.header();
+    let least = i64::from(header.record_count) * RECORD_BYTES_MIN;
+    if header.compression() == Ok(Compression::None) && least > batch.body().len() as i64 {
+        return Err(InvalidBatch::Corrupt(BatchError::InvalidRecordCount(header.record_count)));
     }
     Ok(())
 }

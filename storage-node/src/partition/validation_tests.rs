@@ -114,6 +114,13 @@ fn fields_must_agree() {
 }
 
 #[test]
+fn no_more_records_are_claimed_than_fit() {
+    let claims_many = patched(patched(batch(), 23, &49i32.to_be_bytes()), 57, &50i32.to_be_bytes());
+    let error = InvalidBatch::Corrupt(BatchError::InvalidRecordCount(50));
+    assert_eq!(check(&settings(), &claims_many), Err(error));
+}
+
+#[test]
 fn sizes_are_bounded() {
     let bytes = batch();
     let small = TopicSettings { batch_bytes_max: bytes.len() - 1, ..settings() };

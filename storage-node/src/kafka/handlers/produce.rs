@@ -37,17 +37,18 @@ pub(crate) async fn handle(
 ) -> impl Future<Output = Reply<ProduceResponse>> {
     let version = context.api_version;
     let listener = Arc::clone(&context.listener);
-    // The client's name is a slice of the frame too. What keeps the frame keeps a batch from being patched in place.
-    drop(context);
+    let ProduceRequest { transactional_id, acks: asked_acks, timeout_ms, topic_data } = request;
+    // These are slices of the frame too. What keeps the frame keeps a batch from being patched in place.
+    drop((context, transactional_id));
     let image = node.image();
-    let acks = acks(request.acks);
-    let timeout_ms = i64::from(request.timeout_ms.max(0));
+    let acks = acks(asked_acks);
+    let timeout_ms = i64::from(timeout_ms.max(0));
     let deadline = Millis(node.clock().monotonic().0.saturating_add(timeout_ms));
-    let mut topics = Vec::with_capacity(request.topic_data.len());
-    for topic in request.topic_data {
-        let TopicProduceData { name, topic_id, partition_data } = topic;
-        // Copied, for the same reason.
-        let name = Str::from(name.to_string());
+    let mut topics = Vec::with_capacity(topic_data.len());
+    for topic in topic_data {
+        let TopicProduceData { name: slice, topic_id, partition_data } = topic;
+        let name = Str::from(slice.to_string());
+        drop(slice);
         let key = match version >= TOPIC_ID_MIN {
             true => TopicKey::Id(topic_id),
             false => TopicKey::Name(name.clone()),
@@ -57,7 +58,7 @@ pub(crate) async fn handle(
             let index = partition.index;
             let queued = match acks {
                 Some(acks) => queue(&node, &image, version, &key, partition, acks, deadline).await,
-                None => Err(Refusal::from(invalid_acks(request.acks))),
+                None => Err(Refusal::from(invalid_acks(asked_acks))),
             };
             answers.push((index, queued));
         }
