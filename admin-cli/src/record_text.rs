@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use serde_json::{Value, json};
+use serde::ser::{Serialize, SerializeMap, Serializer};
 
 use crate::time_text;
 
@@ -105,32 +105,56 @@ fn append_headers(headers: &[(&str, Option<&[u8]>)], line: &mut Vec<u8>) {
     }
 }
 
-/// The record as JSON, in the form that `weir produce --input json` takes. Bytes that are not UTF-8 are `…_hex` fields.
-pub(crate) fn to_json(record: &ReadRecord<'_>) -> Value {
-    let mut json = json!({
-        "topic": record.topic,
-        "partition": record.partition,
-        "offset": record.offset,
-        "timestamp": record.timestamp_ms,
-    });
-    put_bytes(&mut json, "key", record.key);
-    put_bytes(&mut json, "value", record.value);
-    if !record.headers.is_empty() {
-        let header = |(name, value): &(&str, Option<&[u8]>)| {
-            let mut json = json!({ "name": name });
-            put_bytes(&mut json, "value", *value);
-            json
-        };
-        json["headers"] = record.headers.iter().map(header).collect();
-    }
-    json
+/// Appends the record as a line of JSON, in the form that `weir produce --input json` takes. Bytes that are not UTF-8 are
+/// `…_hex` fields.
+pub(crate) fn append_json(record: &ReadRecord<'_>, line: &mut Vec<u8>) -> serde_json::Result<()> {
+    serde_json::to_writer(&mut *line, record)?;
+    line.push(b'\n');
+    Ok(())
 }
 
-fn put_bytes(json: &mut Value, name: &str, bytes: Option<&[u8]>) {
-    match bytes.map(std::str::from_utf8) {
-        None => json[name] = Value::Null,
-        Some(Ok(text)) => json[name] = Value::from(text),
-        Some(Err(_)) => json[format!("{name}_hex")] = Value::from(to_hex(bytes.unwrap_or_default())),
+impl Serialize for ReadRecord<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(None)?;
+        map.serialize_entry("topic", self.topic)?;
+        map.serialize_entry("partition", &self.partition)?;
+        map.serialize_entry("offset", &self.offset)?;
+        map.serialize_entry("timestamp", &self.timestamp_ms)?;
+        serialize_bytes(&mut map, ["key", "key_hex"], self.key)?;
+        serialize_bytes(&mut map, ["value", "value_hex"], self.value)?;
+        if !self.headers.is_empty() {
+            let headers: Vec<_> =
+                self.headers.iter().map(|(name, value)| HeaderJson { name, value: *value }).collect();
+            map.serialize_entry("headers", &headers)?;
+        }
+        map.end()
+    }
+}
+
+struct HeaderJson<'a> {
+    name: &'a str,
+    value: Option<&'a [u8]>,
+}
+
+impl Serialize for HeaderJson<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(None)?;
+        map.serialize_entry("name", self.name)?;
+        serialize_bytes(&mut map, ["value", "value_hex"], self.value)?;
+        map.end()
+    }
+}
+
+/// Text in the first field, or digits in the second.
+fn serialize_bytes<M: SerializeMap>(
+    map: &mut M,
+    [text, hex]: [&str; 2],
+    bytes: Option<&[u8]>,
+) -> Result<(), M::Error> {
+    match bytes.map(|bytes| (std::str::from_utf8(bytes), bytes)) {
+        None => map.serialize_entry(text, &None::<&str>),
+        Some((Ok(valid), _)) => map.serialize_entry(text, valid),
+        Some((Err(_), bytes)) => map.serialize_entry(hex, &to_hex(bytes)),
     }
 }
 
@@ -182,8 +206,15 @@ mod tests {
     #[test]
     fn json_can_be_produced_again() {
         let binary = ReadRecord { value: Some(&[0xff, 0]), ..RECORD };
-        let json = to_json(&binary).to_string();
-        let read = LineFormat::Record.read(json.as_bytes()).unwrap();
+        let mut json = Vec::new();
+        append_json(&binary, &mut json).unwrap();
+        assert!(
+            json.starts_with(
+                br#"{"topic":"t","partition":1,"offset":42,"timestamp":1795973400000,"key":"k","#
+            )
+        );
+        assert_eq!(json.pop(), Some(b'\n'));
+        let read = LineFormat::Record.read(&json).unwrap();
         assert_eq!(read.key.as_deref(), RECORD.key);
         assert_eq!(read.value.as_deref(), binary.value);
         assert_eq!((read.partition, read.timestamp_ms), (Some(1), RECORD.timestamp_ms));

@@ -22,7 +22,7 @@ use crate::failure::Failure;
 use crate::input_record::unescape;
 use crate::offsets::{self, EARLIEST, LATEST, find_topic};
 use crate::output::{Format, Output, printable};
-use crate::record_text::{Field, ReadRecord, TextLayout, to_json};
+use crate::record_text::{Field, ReadRecord, TextLayout, append_json};
 use crate::time_text;
 
 /// How long a poll waits; also how soon Ctrl-C is seen.
@@ -323,14 +323,13 @@ impl Reading {
             value: message.payload(),
             headers: &headers,
         };
+        line.clear();
         match output.format {
-            Format::Json => output.json(&to_json(&record)),
-            Format::Table => {
-                line.clear();
-                self.layout.append(&record, line);
-                output.bytes(line)
-            }
+            Format::Json => append_json(&record, line)
+                .map_err(|error| Failure::failed(format!("cannot write a record as JSON: {error}")))?,
+            Format::Table => self.layout.append(&record, line),
         }
+        output.bytes(line)
     }
 
     /// Tells trouble that passes (true: do not repeat it until a record has come), and ends on what does not pass.
@@ -369,6 +368,8 @@ fn is_about_groups(code: RDKafkaErrorCode) -> bool {
             | RDKafkaErrorCode::CoordinatorLoadInProgress
             | RDKafkaErrorCode::GroupAuthorizationFailed
             | RDKafkaErrorCode::InvalidGroupId
+            // FindCoordinator's answer where groups are not served. Fetch and ListOffsets are negotiated.
+            | RDKafkaErrorCode::UnsupportedVersion
     )
 }
 

@@ -140,5 +140,7 @@ fn show_ready(
 /// The address to tell: IPv4 is understood everywhere.
 fn bootstrap(addresses: &Addresses) -> SocketAddr {
     let v4 = addresses.kafka.iter().find(|address| address.is_ipv4());
-    v4.or(addresses.kafka.first()).copied().unwrap_or_else(|| SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))
+    v4.or_else(|| addresses.kafka.first())
+        .copied()
+        .unwrap_or_else(|| SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))
 }
