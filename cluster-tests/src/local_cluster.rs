@@ -138,6 +138,12 @@ pub fn wait_for_answer(process: &mut Process, port: u16) {
 /// Starts `weir dev` without waiting.
 pub fn spawn_dev(data: &Path, port: u16, log: &Path) -> io::Result<Process> {
     let mut command = Command::new(workspace::program("weir"));
-    command.arg("dev").arg("--data").arg(data).arg("--kafka-port").arg(port.to_string());
+    command
+        .arg("dev")
+        .arg("--data")
+        .arg(data)
+        .arg("--kafka-port")
+        .arg(port.to_string())
+        .args(["--http-port", "0"]);
     Process::start("weir dev", command, log)
 }
