@@ -51,6 +51,7 @@ fn main() -> ExitCode {
     if let Err(error) = telemetry::init_logging(&LogConfig { format, filter: config.log.filter.clone() }) {
         return fail(BAD_CONFIG, &error);
     }
+    telemetry::raise_descriptor_limit();
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => return fail(1, &error),

@@ -43,7 +43,7 @@ pub(crate) struct DevArgs {
     #[arg(long)]
     no_auto_create: bool,
     /// What to log to standard error: a level, or levels by module
-    #[arg(long, env = "WEIR_LOG", default_value = "warn", value_name = "FILTER")]
+    #[arg(long, env = "WEIR_LOG", default_value = "warn,openraft=error", value_name = "FILTER")]
     log: String,
 }
 
@@ -75,6 +75,7 @@ pub(crate) async fn run(args: DevArgs, output: &mut Output<'_>) -> Result<(), Fa
     let mut signals = Signals::listen()?;
     let filter = telemetry::LogConfig { format: telemetry::LogFormat::Text, filter: args.log.clone() };
     telemetry::init_logging(&filter).map_err(|error| Failure::usage(format!("--log: {error}")))?;
+    telemetry::raise_descriptor_limit();
     let (path, reset) = (args.data.clone(), args.reset);
     let opened = tokio::task::spawn_blocking(move || DataDirectory::open(&path, reset)).await;
     let data = opened.map_err(|error| Failure::failed(error.to_string()))??;
