@@ -183,6 +183,15 @@ impl ShardOwner {
         }
     }
 
+    /// Appends and waiting replies, while the shard is served; for metrics and tests.
+    #[must_use]
+    pub fn log(&self) -> Option<&ShardLog> {
+        match &self.phase {
+            Phase::Serving { log, .. } => Some(log),
+            Phase::Claiming { .. } | Phase::Loading { .. } | Phase::Resigned => None,
+        }
+    }
+
     /// What became of the claim.
     pub fn claimed(&mut self, now: Now, attempt: Attempt, outcome: ClaimOutcome) -> Vec<Effect> {
         let Phase::Claiming { retry_at, loaded } = &mut self.phase else { return Vec::new() };

@@ -116,6 +116,18 @@ impl ShardLog {
         self.waiting.len()
     }
 
+    /// Whether every record that was decided is committed.
+    #[must_use]
+    pub fn is_settled(&self) -> bool {
+        self.in_flight.is_none() && self.queue.is_empty()
+    }
+
+    /// One past the last record that was decided.
+    #[must_use]
+    pub fn end(&self) -> i64 {
+        self.end
+    }
+
     /// Takes a decision in; returns the completions that have nothing to wait for.
     #[must_use]
     pub fn push(&mut self, decision: Decision) -> Vec<Completion> {
