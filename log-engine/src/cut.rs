@@ -9,6 +9,7 @@ use std::sync::atomic::Ordering;
 
 use log_engine_core::{ProducerStates, producer_snapshot};
 
+use crate::data_dir::write_file;
 use crate::disk::OpenMode;
 use crate::error::{FileError, LogError};
 use crate::flushed_ends::FlushedEnd;
@@ -16,7 +17,7 @@ use crate::log::{Log, emptied, is_disk_full};
 use crate::reader::floor;
 use crate::recovery::{producer_batch, remove_segment_files, replay_segment};
 use crate::scan::{Fault, HeaderScan};
-use crate::segment::Segment;
+use crate::segment::{Segment, file_name};
 use crate::snapshots;
 
 impl Log {
@@ -192,8 +193,13 @@ impl Log {
         while kept > 0 && !self.snapshots.contains(&segments[kept].base_offset()) {
             let base = segments[kept].base_offset();
             let bytes = self.producers_as_of(base).map(|p| producer_snapshot::encode(&p));
-            match bytes.and_then(|bytes| self.write_snapshot(base, &bytes)) {
-                Ok(()) => break,
+            // Whole or not at all: a snapshot below the flushed end is not doubted later.
+            let name = file_name(base, "snapshot");
+            match bytes.and_then(|bytes| write_file(&**self.data.disk(), &self.dir, &name, &bytes)) {
+                Ok(()) => {
+                    self.snapshots.insert(base);
+                    break;
+                }
                 Err(e) if is_disk_full(&e.source) => kept -= 1,
                 Err(e) => return Err(self.changing_failed(e)),
             }

@@ -463,7 +463,7 @@ impl Log {
         }
     }
 
-    pub(crate) fn write_snapshot(&mut self, offset: i64, bytes: &[u8]) -> Result<(), FileError> {
+    fn write_snapshot(&mut self, offset: i64, bytes: &[u8]) -> Result<(), FileError> {
         let file = self.data.descriptors().name(snapshots::path(&self.dir, offset));
         let written = self.dirty_file(&file, OpenMode::CreateOrEmpty).and_then(|pin| {
             pin.file().write_at(bytes, 0).map_err(|e| FileError::new("write", file.path(), e))

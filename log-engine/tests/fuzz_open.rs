@@ -8,7 +8,9 @@ mod support;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use log_engine::{DataDir, DataDirOptions, Disk, Log, LogConfig, LogName, OpenError, OpenMode, ReadError, SimDisk};
+use log_engine::{
+    DataDir, DataDirOptions, Disk, Log, LogConfig, LogName, OpenError, OpenMode, ReadError, SimDisk,
+};
 use support::{PrintOnPanic, Random, TestBatch};
 use uuid::Uuid;
 
@@ -57,7 +59,8 @@ fn open_mutated(seed: u64) -> bool {
     let (mut log, _) = Log::open(&data, NAME, config(), 0).unwrap();
     let mut batches = Vec::new();
     for i in 0..40 {
-        let batch = TestBatch::random(&mut random, &batches, &[], log.end(), i / 15, 1000 + i64::from(i) * 20);
+        let batch =
+            TestBatch::random(&mut random, &batches, &[], log.end(), i / 15, 1000 + i64::from(i) * 20);
         log.append(&batch.bytes, &[batch.header], 0).unwrap();
         batches.push(batch);
     }

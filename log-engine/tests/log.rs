@@ -520,6 +520,54 @@ fn indexes_and_checkpoints_are_only_hints() {
     }
 }
 
+/// The index files say what Kafka's would: an entry names the batch that ends at its offset, and the time entries are
+/// the maxima so far.
+#[test]
+fn index_files_are_exact() {
+    let (disk, path) = sim();
+    let data = open_dir(disk.clone(), &path);
+    let (log, _) = filled(&data, &small(), 150);
+    log.close().unwrap();
+    let read = |base, suffix| {
+        let file = disk.open(&segment_path(base, suffix), OpenMode::Read).unwrap();
+        let mut bytes = vec![0; file.len().unwrap() as usize];
+        file.read_at(&mut bytes, 0).unwrap();
+        bytes
+    };
+    let i32_at = |bytes: &[u8], at: usize| i32::from_be_bytes(std::array::from_fn(|i| bytes[at + i]));
+    let (mut index_entries, mut time_entries) = (0, 0);
+    for base in segments(&*disk, &path) {
+        let (log, index, time_index) = (read(base, "log"), read(base, "index"), read(base, "timeindex"));
+        let (mut position, mut max) = (0, -1);
+        let (mut by_position, mut maxima) = (Vec::new(), Vec::new());
+        for batch in records::batches(&log) {
+            let header = *batch.unwrap().header();
+            by_position.push((position as i32, header.last_offset()));
+            position += header.size();
+            if header.max_timestamp > max {
+                max = header.max_timestamp;
+                maxima.push((max, header.last_offset()));
+            }
+        }
+        for entry in index.chunks_exact(8) {
+            let found = (i32_at(entry, 4), base + i64::from(i32_at(entry, 0)));
+            assert!(by_position.contains(&found), "{found:?} in segment {base}");
+            index_entries += 1;
+        }
+        let time_entry = |e: &[u8]| {
+            let timestamp = i64::from_be_bytes(std::array::from_fn(|i| e[i]));
+            (timestamp, base + i64::from(i32_at(e, 8)))
+        };
+        for entry in time_index.chunks_exact(12) {
+            assert!(maxima.contains(&time_entry(entry)), "{:?} in segment {base}", time_entry(entry));
+            time_entries += 1;
+        }
+        // The last one tells the largest timestamp of the segment.
+        assert_eq!(time_index.chunks_exact(12).last().map(time_entry), maxima.last().copied());
+    }
+    assert!(index_entries > 50 && time_entries > 20, "{index_entries} and {time_entries} entries");
+}
+
 /// With the record of flushed ends gone, a torn middle cannot be told from damage, so it counts as damage.
 #[test]
 fn a_lost_record_of_flushed_ends_makes_a_torn_middle_damage() {
