@@ -12,7 +12,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use log_engine::{
-    AppendError, DataDir, DataDirOptions, Log, LogConfig, LogName, OpenError, SimDisk, SimFault,
+    AppendError, DataDir, DataDirOptions, Disk, Log, LogConfig, LogName, OpenError, SimDisk, SimFault,
     producer_batch,
 };
 use log_engine_core::{EpochHistory, ProducerStates};
@@ -259,6 +259,9 @@ impl World {
     }
 
     fn inject_fault(&mut self) {
+        if self.random.chance(30) {
+            return self.lose_pages();
+        }
         let suffix = [".log", ".index", ".timeindex", ".snapshot", "checkpoint.tmp", "flushed-ends.tmp"];
         let suffix = suffix[self.random.below(6) as usize].to_owned();
         self.fault_armed = true;
@@ -266,6 +269,15 @@ impl World {
             true => SimFault::Sync(suffix),
             false => SimFault::Write(suffix),
         });
+    }
+
+    /// Write-back of some file fails in the background: whoever syncs it next hears of it, if it still has it open.
+    fn lose_pages(&mut self) {
+        let dir = Path::new("data").join(self.name.to_string());
+        let Ok(files) = self.disk.list(&dir) else { return };
+        if let Some(file) = files.get(self.random.below(files.len() as u64) as usize) {
+            self.disk.lose_dirty_pages(&dir.join(&file.name));
+        }
     }
 
     /// An operation failed: by a power cut, or by a fault, which must have closed the log for writing, or changed
@@ -364,7 +376,7 @@ impl World {
         let (found, expected) = (batches_of(log, log.end()), support::from(&self.appended, log.start()));
         assert_eq!(support::offsets(&found), support::offsets(&expected));
         assert!(found == expected, "the bytes differ");
-        check_lookups(log, &self.appended, &mut self.random);
+        check_lookups(log, &self.appended, &mut self.random, 6);
         let mut producers = ProducerStates::new(self.config.producers_max);
         let mut epochs = EpochHistory::new();
         for batch in &self.appended {

@@ -90,7 +90,7 @@ fn a_log_is_what_was_appended(disk: Arc<dyn Disk>, path: &Path) {
     let mut random = Random::new(6);
     assert!(batches_of(&log, log.end()) == support::from(&batches, 0));
     for _ in 0..20 {
-        check_lookups(&log, &batches, &mut random);
+        check_lookups(&log, &batches, &mut random, 20);
     }
     assert!(data.descriptors_open() <= 6, "{} files are open", data.descriptors_open());
     let (producers, epochs) = (log.producers().clone(), log.epochs().clone());
@@ -107,7 +107,7 @@ fn a_log_is_what_was_appended(disk: Arc<dyn Disk>, path: &Path) {
     assert!(report.batches_walked < 10, "{report:?}");
     assert_eq!((log.producers(), log.epochs()), (&producers, &epochs));
     for _ in 0..20 {
-        check_lookups(&log, &batches, &mut random);
+        check_lookups(&log, &batches, &mut random, 20);
     }
     // It goes on where it was.
     let batch = TestBatch::new(log.end(), 9, &[NOW], 10, Compression::Zstd, None);
@@ -330,7 +330,7 @@ fn a_full_disk_loses_nothing_and_appends_go_on_when_there_is_space() {
         }
     }
     assert!(refused > 10 && log.poisoned().is_none());
-    check_lookups(&log, &batches, &mut random);
+    check_lookups(&log, &batches, &mut random, 20);
     log.set_start(log.end() / 2).unwrap();
     disk.set_capacity(None);
     let batch = TestBatch::random(&mut random, &batches, &[], log.end(), 1, NOW);
@@ -407,6 +407,28 @@ fn a_write_back_error_is_not_lost_with_the_descriptor() {
     assert!(result.is_err());
     assert_eq!(log.on_flushed(handle.done(result)), before);
     assert!(log.poisoned().is_some());
+}
+
+/// The device lost pages, the process died before it could hear of it, and the cache shows them to the next one.
+#[test]
+fn what_recovery_keeps_is_on_the_device_even_if_only_the_cache_had_it() {
+    let (disk, path) = sim();
+    let data = open_dir(disk.clone(), &path);
+    let (mut log, batches) = filled(&data, &LogConfig::default(), 5);
+    let batch = TestBatch::new(log.flushed(), 1, &[NOW], 100, Compression::None, None);
+    append(&mut log, &batch);
+    disk.lose_dirty_pages(&segment_path(0, "log"));
+    drop((log, data));
+    disk.restart_process();
+    let data = open_dir(disk.clone(), &path);
+    let (log, _) = open(&data, &LogConfig::default());
+    let end = batch.header.last_offset() + 1;
+    assert_eq!((log.end(), log.flushed()), (end, end));
+    drop((log, data));
+    disk.restart();
+    let (log, _) = open(&open_dir(disk, &path), &LogConfig::default());
+    assert_eq!(log.end(), end);
+    assert!(batches_of(&log, end)[support::from(&batches, 0).len()..] == batch.bytes);
 }
 
 /// Damage below the flushed end takes the copy offline; the same damage above it is a torn tail.
@@ -511,8 +533,8 @@ fn indexes_and_checkpoints_are_only_hints() {
         let data = open_dir(disk.clone(), &path);
         let (log, report) = open(&data, &small());
         assert_eq!(report.bytes_cut, 0, "round {round}");
-        check_lookups(&log, &batches, &mut random);
-        check_lookups(&log, &batches, &mut random);
+        check_lookups(&log, &batches, &mut random, 20);
+        check_lookups(&log, &batches, &mut random, 20);
         assert_eq!(log.producers(), &producers, "round {round}");
         assert_eq!(log.epochs(), &epochs, "round {round}");
         log.close().unwrap();

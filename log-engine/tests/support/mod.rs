@@ -151,10 +151,10 @@ pub(crate) fn batches_of(log: &Log, upper_bound: i64) -> Vec<u8> {
 }
 
 /// Compares lookups by offset and by time, below some bound, with a search through all batches.
-pub(crate) fn check_lookups(log: &Log, batches: &[TestBatch], random: &mut Random) {
+pub(crate) fn check_lookups(log: &Log, batches: &[TestBatch], random: &mut Random, lookups: usize) {
     let (start, end) = (log.start(), log.end());
     let reader = log.reader();
-    for _ in 0..20 {
+    for _ in 0..lookups {
         let offset = start + random.below((end - start + 1) as u64) as i64;
         let bound = start + random.below((end - start + 2) as u64) as i64;
         let max = random.below(4000) as usize;
@@ -178,7 +178,7 @@ pub(crate) fn check_lookups(log: &Log, batches: &[TestBatch], random: &mut Rando
         .flat_map(|b| b.timestamps.iter().enumerate().map(|(i, &t)| (b.header.base_offset + i as i64, t)))
         .filter(|&(offset, _)| offset >= start)
         .collect();
-    for _ in 0..20 {
+    for _ in 0..lookups {
         let bound = start + random.below((end - start + 2) as u64) as i64;
         let time = match records.len() {
             0 => 5,
