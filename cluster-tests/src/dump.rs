@@ -53,7 +53,9 @@ pub fn dump_partition(dir: &Path) -> PartitionDump {
     let indexes = files(dir, "index");
     dump.index_entries = count_lines(&run(&[], &indexes), "offset: ");
     let sane = run(&["--index-sanity-check"], &indexes);
-    assert_eq!(sane.matches("passed sanity check").count(), indexes.len(), "{sane}");
+    // A segment of one batch needs no entry.
+    let passed = sane.matches("passed sanity check").count() + sane.matches("is empty.").count();
+    assert_eq!(passed, indexes.len(), "{sane}");
     dump.time_entries = count_lines(&run(&[], &files(dir, "timeindex")), "timestamp: ");
     if let Some(newest) = files(dir, "snapshot").pop() {
         dump.producers = count_lines(&run(&[], &[newest]), "producerId: ");

@@ -23,7 +23,9 @@ fn files_of_a_real_run() {
     let table = fs::read_to_string(workspace::flights_file())
         .unwrap_or_else(|error| panic!("{error}: run `cargo xtask flights`"));
     let lines: Vec<&str> = table.lines().take(DEPARTURES).collect();
-    let idempotent = ["-P", "-t", "dumped", "-X", "acks=all", "-X", "enable.idempotence=true"];
+    let mut idempotent = vec!["-P", "-t", "dumped", "-X", "acks=all", "-X", "enable.idempotence=true"];
+    // Batches of some kilobytes, so that segments have many of them.
+    idempotent.extend(["-X", "batch.size=16000"]);
     // One half uncompressed, one half by each codec in turn.
     let (plain, packed) = lines.split_at(DEPARTURES / 2);
     kcat(&at, &[&idempotent[..], &["-z", "none"]].concat(), plain.join("\n").as_bytes());

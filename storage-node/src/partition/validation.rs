@@ -93,7 +93,11 @@ fn single_batch(version: i16, bytes: &[u8]) -> Result<BatchView<'_>, InvalidBatc
         |what: &str| InvalidBatch::Malformed(format!("Produce requests with version {version} {what}"));
     match BatchView::parse(bytes) {
         Ok(batch) if batch.bytes().len() == bytes.len() => Ok(batch),
-        Ok(_) => Err(malformed("are only allowed to contain exactly one record batch per partition")),
+        // Bytes behind the batch: its own length may be what is damaged.
+        Ok(batch) => {
+            batch.check_crc().map_err(InvalidBatch::Corrupt)?;
+            Err(malformed("are only allowed to contain exactly one record batch per partition"))
+        }
         Err(BatchError::UnsupportedMagic(_)) => {
             Err(malformed("are only allowed to contain record batches with magic version 2"))
         }
