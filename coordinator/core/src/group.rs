@@ -407,7 +407,7 @@ impl ClassicGroup {
 
     /// Whether a member with these protocols can be in the group.
     pub(crate) fn supports(&self, protocol_type: &str, protocols: &[(Str, Bytes)]) -> bool {
-        if self.state == GroupState::Empty {
+        if self.members.is_empty() {
             return !protocol_type.is_empty() && !protocols.is_empty();
         }
         self.protocol_type.as_deref() == Some(protocol_type)

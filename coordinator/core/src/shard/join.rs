@@ -7,7 +7,7 @@ use uuid::Uuid;
 use super::{NAME_MAX, STORED_TEXT_MAX, Shard, Turn, reply};
 use crate::group::{ClassicGroup, GroupState, Joining, Parked, distinct_protocols};
 use crate::request::{Decision, GroupReply, Now, RequestContext, refuse_join};
-use crate::stored::{GroupMetadataValue, MemberMetadata};
+use crate::stored::GroupMetadataValue;
 
 /// From this version a new member first gets its id alone, and joins when it comes back with it (KIP-394).
 const KNOWN_MEMBER_ID: i16 = 4;
@@ -137,7 +137,10 @@ impl Turn<'_> {
         if let Some(instance_id) = &joining.instance_id {
             match group.static_member(instance_id).cloned() {
                 Some(old) => self.rejoin_static(group, &old, member_id, joining),
-                None => self.add_member(group, member_id, joining),
+                None => {
+                    self.store_new_id(group, instance_id, &member_id);
+                    self.add_member(group, member_id, joining);
+                }
             }
             return;
         }
@@ -213,11 +216,14 @@ impl Turn<'_> {
         let parked = group.replace_static(old, new.clone());
         self.refuse_parked(&group.id, old, parked, ErrorCode::FencedInstanceId);
         let version = joining.parked.version;
+        let instance_id = joining.instance_id.clone();
         self.update_member(group, &new, joining);
         self.renew_session(group, &new);
         let keeps_protocol = group.select_protocol() == group.protocol;
         if group.state != GroupState::Stable || !keeps_protocol {
-            self.store_new_id(group, old, &new);
+            if let Some(instance_id) = instance_id {
+                self.store_new_id(group, &instance_id, &new);
+            }
             self.rebalance(group);
             return;
         }
@@ -234,21 +240,22 @@ impl Turn<'_> {
         }
     }
 
-    /// In the middle of a rebalance nothing of it is stored; only the new id is, under the last stored generation. Else a
-    /// coordinator that takes over would fence the living member in favour of the one that it replaced.
-    fn store_new_id(&mut self, group: &ClassicGroup, old: &Str, new: &Str) {
+    /// In the middle of a rebalance nothing of it is stored; only the new id of a static member is, under the last stored
+    /// generation. Else a coordinator that takes over would fence the living member in favour of its former self.
+    fn store_new_id(&mut self, group: &ClassicGroup, instance_id: &Str, new: &Str) {
         let Some(stored) = self.state.group(&group.id) else { return };
-        if let Some(renamed) = renamed(stored, old, new) {
+        if let Some(renamed) = renamed(stored, instance_id, new) {
             self.write_group(&group.id, Some(renamed));
         }
     }
 }
 
-fn renamed(stored: &GroupMetadataValue, old: &Str, new: &Str) -> Option<GroupMetadataValue> {
+fn renamed(stored: &GroupMetadataValue, instance_id: &Str, new: &Str) -> Option<GroupMetadataValue> {
     let mut stored = stored.clone();
-    let member: &mut MemberMetadata = stored.members.iter_mut().find(|member| member.member_id == *old)?;
-    member.member_id = new.clone();
-    if stored.leader.as_ref() == Some(old) {
+    let mut members = stored.members.iter_mut();
+    let member = members.find(|member| member.group_instance_id.as_ref() == Some(instance_id))?;
+    let old = std::mem::replace(&mut member.member_id, new.clone());
+    if stored.leader.as_ref() == Some(&old) {
         stored.leader = Some(new.clone());
     }
     stored.members.sort_by(|a, b| a.member_id.cmp(&b.member_id));

@@ -29,7 +29,7 @@ const HEAL_AT: i64 = 25_000;
 const END_AT: i64 = HEAL_AT + 35_000;
 
 /// Events that a failed run shows.
-const RECENT: usize = 60;
+const RECENT: usize = 80;
 /// One in so many turns of an owner is followed by a comparison of its state with its log.
 const COMPARED: usize = 40;
 
@@ -145,6 +145,8 @@ pub(crate) struct World {
     controller: Controller,
     coordinators: Vec<Coordinator>,
     doors: Vec<Option<(usize, Epoch)>>,
+    /// The newest epoch that each door has heard of.
+    newest_seen: Vec<Epoch>,
     clients: Vec<Client>,
     /// What each token asks, for the checks.
     tokens: Vec<(Asker, GroupRequest, bool)>,
@@ -209,6 +211,7 @@ impl World {
             controller: Controller::new(coordinators),
             coordinators: (0..coordinators).map(|_| Coordinator::new(1)).collect(),
             doors: vec![None; doors],
+            newest_seen: vec![Epoch(0); doors],
             clients,
             tokens: Vec::new(),
             last_arrival: BTreeMap::new(),
@@ -257,10 +260,14 @@ impl World {
 
     /// Time that a message takes on a stream, where none overtakes another.
     fn transit_in_order(&mut self, from: usize, to: usize) -> Option<i64> {
-        let arrival = self.now + self.transit(self.faults.inner_loss)?;
+        let delay = self.transit(self.faults.inner_loss)?;
+        Some(self.behind_last(from, to, delay))
+    }
+
+    fn behind_last(&mut self, from: usize, to: usize, delay: i64) -> i64 {
         let last = self.last_arrival.entry((from, to)).or_insert(0);
-        *last = arrival.max(*last);
-        Some(*last - self.now)
+        *last = (self.now + delay).max(*last);
+        *last - self.now
     }
 
     fn time(&self) -> Now {
@@ -399,10 +406,9 @@ impl World {
             }
             Event::ControllerTicks => self.controller_ticks(),
             Event::ImageAtDoor(door, image) => {
-                let newer = |known: (usize, Epoch)| image.is_none_or(|(_, epoch)| epoch >= known.1);
-                if self.doors[door].is_none_or(newer) {
-                    self.doors[door] = image;
-                }
+                self.doors[door] = image;
+                self.newest_seen[door] =
+                    self.newest_seen[door].max(image.map_or(Epoch(0), |(_, epoch)| epoch));
             }
             Event::Mishap => self.mishap(),
         }
@@ -597,7 +603,7 @@ impl World {
     }
 
     fn back_at_door(&mut self, asker: Asker, epoch: Epoch, version: i16, reply: GroupReply, blind: bool) {
-        if self.doors[asker.door].is_some_and(|(_, newest)| epoch < newest) {
+        if epoch < self.newest_seen[asker.door] {
             self.ghost.mark("door kept an old epoch's reply back");
             return;
         }
@@ -797,6 +803,7 @@ impl World {
             for door in 0..self.doors.len() {
                 // The feed is retried until it arrives; only late.
                 let delay = self.transit(0).unwrap_or(1);
+                let delay = self.behind_last(usize::MAX, door, delay);
                 self.after(delay, Event::ImageAtDoor(door, image));
             }
         }
