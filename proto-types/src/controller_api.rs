@@ -296,14 +296,16 @@ pub struct RegisterCoordinator {
     pub control_address: String,
 }
 
-/// Sent every `heartbeat_ms`. The lease of the coordinator's shards runs from the moment at which an acknowledged one was
-/// sent.
+/// Sent every `heartbeat_ms`, and at once when `applied` has moved. The lease of the coordinator's shards runs from the
+/// moment at which an acknowledged one was sent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CoordinatorHeartbeat {
     /// The coordinator; must be the one in its certificate.
     pub coordinator: CoordinatorId,
     /// Its registration.
     pub epoch: RegistrationEpoch,
+    /// Everything up to here is applied: what it no longer owns it no longer answers for.
+    pub applied: MetadataIndex,
     /// Its shards shall go to others now: it is stopping.
     pub stopping: bool,
 }

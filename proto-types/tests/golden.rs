@@ -179,7 +179,9 @@ fn controller_requests() {
         "07016302100102030405060708090a0b0c0d0e0f0203633a31",
     );
     let (coordinator, epoch) = (CoordinatorId(1), RegistrationEpoch(9));
-    check(Q::CoordinatorHeartbeat(CoordinatorHeartbeat { coordinator, epoch, stopping: true }), "08021201");
+    let applied = MetadataIndex(300);
+    let heartbeat = CoordinatorHeartbeat { coordinator, epoch, applied, stopping: true };
+    check(Q::CoordinatorHeartbeat(heartbeat), "080212ac0201");
     let topic = InternalTopic::TransactionState;
     check(Q::CreateInternalTopic(CreateInternalTopic { topic, timeout_ms: 300 }), "0901ac02");
 }
