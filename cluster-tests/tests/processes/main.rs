@@ -3,3 +3,4 @@
 mod daemons;
 mod kill9;
 mod separate_daemons;
+mod weir_dev;
