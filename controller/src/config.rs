@@ -102,8 +102,11 @@ pub struct LimitsConfig {
     pub partitions_max: usize,
     /// Topics or config resources in one request.
     pub topics_per_request_max: usize,
-    /// Registered storage nodes.
+    /// Registered storage nodes, and as many coordinators.
     pub nodes_max: usize,
+    /// Partitions of `__consumer_offsets`, and so shards of groups, when it is created; Kafka's
+    /// `offsets.topic.num.partitions`.
+    pub internal_topic_partitions: usize,
     /// Requests that wait for the proposer; further ones are told to come back.
     pub requests_queued_max: usize,
     /// Requests whose changes go into one log entry.
@@ -214,6 +217,7 @@ impl Default for LimitsConfig {
             partitions_max: limits.partitions_max,
             topics_per_request_max: limits.topics_per_request_max,
             nodes_max: limits.nodes_max,
+            internal_topic_partitions: limits.internal_topic_partitions,
             requests_queued_max: 1024,
             requests_per_batch_max: 256,
             request_bytes_max: 1 << 20,
@@ -296,6 +300,7 @@ impl Config {
             limits.partitions_max,
             limits.topics_per_request_max,
             limits.nodes_max,
+            limits.internal_topic_partitions,
             limits.requests_queued_max,
             limits.requests_per_batch_max,
             limits.request_bytes_max,
@@ -317,6 +322,7 @@ impl Config {
             partitions_max: self.limits.partitions_max,
             topics_per_request_max: self.limits.topics_per_request_max,
             nodes_max: self.limits.nodes_max,
+            internal_topic_partitions: self.limits.internal_topic_partitions,
         }
     }
 }

@@ -3,7 +3,7 @@
 use crate::quorum::log_files::LogFiles;
 use crate::quorum::slot_file::SlotFile;
 use crate::quorum::snapshot_files::SnapshotFiles;
-use crate::quorum::store_error::{AtPath, StoreError};
+use crate::quorum::store_error::{AtPath, StoreError, sync_directory};
 use crate::quorum::stored::{DiskKind, seal, unseal};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
@@ -104,6 +104,7 @@ impl DataDir {
         let snapshots = SnapshotFiles::open(path)?;
         // Last: a directory with an identity is a whole one.
         SlotFile::create(&identity_path, &seal(DiskKind::Identity, &ours))?;
+        sync_directory(path)?;
         Ok(Self { log, snapshots, lock })
     }
 }

@@ -36,6 +36,8 @@ use tokio_util::task::TaskTracker;
 /// Largest body of a call between controllers: one log entry at its largest, and its envelope.
 const CALL_BYTES_MAX: usize = 20 << 20;
 const CALL_MEMORY_BYTES: usize = 128 << 20;
+/// Least time between two looks at the state for the gauges.
+const GAUGES_PAUSE: Duration = Duration::from_millis(100);
 
 /// Starts a controller on the current tokio runtime, which should not be shared with bulk work: heartbeats and elections
 /// run on it. Metrics go into `registry`.
@@ -162,8 +164,8 @@ async fn form(raft: &Raft, members: BTreeMap<u64, String>) -> Result<(), StartEr
             Err(error) => return Err(StartError::Raft(error.to_string())),
         }
     }
-    if alone {
-        // Nobody else to wait for.
+    if initialized && alone {
+        // Nobody else to wait for, not even the clock. (Forming has begun an election already.)
         raft.trigger().elect(false).await.map_err(|error| StartError::Raft(error.to_string()))?;
     }
     Ok(())
@@ -244,7 +246,10 @@ async fn watch_gauges(raft: Raft, view: StateView, metrics: ControllerMetrics, s
             changed = server.changed() => if changed.is_err() { return },
             changed = applied.changed() => if changed.is_err() { return },
         }
-        tokio::time::sleep(Duration::from_millis(200)).await;
+        tokio::select! {
+            () = stop.cancelled() => return,
+            () = tokio::time::sleep(GAUGES_PAUSE) => {}
+        }
     }
 }
 

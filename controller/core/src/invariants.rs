@@ -14,6 +14,7 @@ pub fn check(state: &ClusterState) -> Result<(), String> {
     }
     check_nodes(state)?;
     check_configs(state)?;
+    check_shards(state)?;
     ensure(state.producer_ids().next().0 >= 0, || "producer ids are negative".to_owned())
 }
 
@@ -79,6 +80,19 @@ fn check_nodes(state: &ClusterState) -> Result<(), String> {
         ensure(!node.registration.directories.is_empty(), || format!("node {id} has no directory"))?;
         for directory in &node.registration.directories {
             ensure(directories.insert(*directory), || format!("directory {directory} belongs to two nodes"))?;
+        }
+    }
+    Ok(())
+}
+
+fn check_shards(state: &ClusterState) -> Result<(), String> {
+    for (shard, ownership) in state.shards().iter() {
+        ensure(state.partitions().get(shard).is_some(), || format!("shard {shard}: no such partition"))?;
+        ensure(ownership.epoch.0 > 0, || format!("shard {shard}: epoch {}", ownership.epoch))?;
+        if let Some(owner) = ownership.owner {
+            ensure(state.coordinators().is_active(owner), || {
+                format!("shard {shard}: owner {owner} is fenced or unknown")
+            })?;
         }
     }
     Ok(())

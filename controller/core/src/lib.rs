@@ -9,6 +9,7 @@
 //! Nothing here reads a clock, a file or a socket; the same inputs give the same bytes.
 
 pub mod chance;
+pub mod coordinator_sessions;
 pub mod invariants;
 pub mod limits;
 pub mod placement;
@@ -18,6 +19,7 @@ pub mod state;
 pub mod topic_name;
 
 pub use chance::Chance;
+pub use coordinator_sessions::CoordinatorSessions;
 pub use limits::Limits;
 pub use plan::{Decision, Inputs};
 pub use sessions::Sessions;

@@ -10,8 +10,11 @@ pub struct Limits {
     pub partitions_max: usize,
     /// `topics_per_request_max`: topics, or config resources, in one request.
     pub topics_per_request_max: usize,
-    /// `nodes_max`: registered storage nodes.
+    /// `nodes_max`: registered storage nodes, and as many coordinators.
     pub nodes_max: usize,
+    /// `internal_topic_partitions`: partitions of a new internal topic, and so shards of groups or transactions; Kafka's
+    /// `offsets.topic.num.partitions`. Fixed once the topic exists.
+    pub internal_topic_partitions: usize,
 }
 
 impl Default for Limits {
@@ -21,6 +24,7 @@ impl Default for Limits {
             partitions_max: 200_000,
             topics_per_request_max: 10_000,
             nodes_max: 1_000,
+            internal_topic_partitions: 50,
         }
     }
 }

@@ -6,26 +6,34 @@
 
 pub mod allocate_producer_ids;
 pub mod alter_configs;
+pub mod assign_shards;
+pub mod create_internal_topic;
 pub mod create_partitions;
 pub mod create_topics;
 pub mod delete_topics;
 pub mod elect_leaders;
+pub mod fence_coordinator;
 pub mod fence_node;
+pub mod register_coordinator;
 pub mod register_node;
 
 use crate::chance::Chance;
 use crate::limits::Limits;
 use crate::state::ClusterState;
 use proto_types::error::{Reason, Rejection};
-use proto_types::ids::{BrokerEpoch, Millis, NodeId};
+use proto_types::ids::{BrokerEpoch, CoordinatorId, Millis, NodeId, RegistrationEpoch};
 use proto_types::metadata::MetadataChange;
 
 pub use allocate_producer_ids::allocate_producer_ids;
 pub use alter_configs::alter_configs;
+pub use assign_shards::{assign_shards, shards_are_uneven};
+pub use create_internal_topic::create_internal_topic;
 pub use create_partitions::create_partitions;
 pub use create_topics::create_topics;
 pub use delete_topics::delete_topics;
+pub use fence_coordinator::{fence_coordinator, unfence_coordinator};
 pub use fence_node::{fence_node, unfence_node};
+pub use register_coordinator::register_coordinator;
 pub use register_node::register_node;
 
 /// What a plan may use beside the state and the request.
@@ -76,6 +84,29 @@ pub(crate) fn check_registration(
             let current = known.registration.broker_epoch;
             let message = format!(
                 "Node {node} speaks for registration {broker_epoch}, but its current one is {current}; \
+                 another incarnation has registered."
+            );
+            reject(Reason::StaleBrokerEpoch, message)
+        }
+        Some(_) => Ok(()),
+    }
+}
+
+/// Refuses the requests of coordinators that are unknown or have been superseded by a newer incarnation.
+pub(crate) fn check_coordinator(
+    state: &ClusterState,
+    coordinator: CoordinatorId,
+    epoch: RegistrationEpoch,
+) -> Result<(), Rejection> {
+    let current = state.coordinators().get(coordinator).map(|known| known.registration.epoch);
+    match current {
+        None => {
+            let message = format!("Coordinator {coordinator} is not registered; register it first.");
+            reject(Reason::UnknownNode, message)
+        }
+        Some(current) if current != epoch => {
+            let message = format!(
+                "Coordinator {coordinator} speaks for registration {epoch}, but its current one is {current}; \
                  another incarnation has registered."
             );
             reject(Reason::StaleBrokerEpoch, message)

@@ -125,7 +125,7 @@ impl Link {
         question: &(impl Serialize + Sync),
         timeout: Duration,
     ) -> Result<A, RPCError<TypeConfig>> {
-        let peer = self.peer().await.map_err(|reason| Unreachable::from_string(reason))?;
+        let peer = self.peer().await.map_err(Unreachable::from_string)?;
         let answer = peer.ask(kind, question, timeout).await;
         answer.map_err(|error| self.rpc_error(action, timeout, error))
     }
@@ -169,7 +169,7 @@ impl Link {
         snapshot: SnapshotOf<TypeConfig, Bytes>,
         timeout: Duration,
     ) -> Result<SnapshotResponse<TypeConfig>, StreamingError<TypeConfig>> {
-        let peer = self.peer().await.map_err(|reason| Unreachable::from_string(reason))?;
+        let peer = self.peer().await.map_err(Unreachable::from_string)?;
         let data = snapshot.snapshot;
         let hello =
             SnapshotHello { vote: (&vote).into(), meta: (&snapshot.meta).into(), bytes: data.len() as u64 };

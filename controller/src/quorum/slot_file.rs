@@ -4,7 +4,7 @@
 //! crash or by the disk, the other one holds a value that is right to use. *Lazy* writes alternate between the copies
 //! without waiting for the disk: for values that are only lower bounds.
 
-use super::store_error::{AtPath, StoreError, crc32c, sync_directory};
+use super::store_error::{AtPath, StoreError, crc32c};
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -27,7 +27,9 @@ pub(crate) struct SlotFile {
 }
 
 impl SlotFile {
-    /// Makes the file with a first value, durably.
+    /// Makes the file with a first value. The caller makes its name durable ([`sync_directory`]).
+    ///
+    /// [`sync_directory`]: super::store_error::sync_directory
     pub(crate) fn create(path: &Path, value: &[u8]) -> Result<Self, StoreError> {
         let file = OpenOptions::new()
             .read(true)
@@ -37,8 +39,9 @@ impl SlotFile {
             .open(path)
             .at("create", path)?;
         let mut slots = Self { path: path.to_owned(), file, sequence: 0 };
-        slots.write_durable(value)?;
-        sync_directory(path.parent().expect("a file has a directory"))?;
+        slots.write_lazy(value)?;
+        slots.write_lazy(value)?;
+        slots.file.sync_all().at("sync", path)?;
         Ok(slots)
     }
 

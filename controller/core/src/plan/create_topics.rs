@@ -115,7 +115,8 @@ fn plan_topic(
     Ok(Decision { changes, reply })
 }
 
-fn fresh_id(state: &ClusterState, inputs: &mut Inputs) -> TopicId {
+/// An id that no topic has.
+pub(super) fn fresh_id(state: &ClusterState, inputs: &mut Inputs) -> TopicId {
     loop {
         let id = inputs.chance.topic_id();
         if state.topics().name(id).is_none() {
