@@ -18,7 +18,7 @@ pub(crate) enum Event {
     /// Open a copy, or make a new one.
     Open(Open),
     /// Close a copy, and remove its files if `delete` says so.
-    Drop { id: TopicPartition, delete: bool, done: oneshot::Sender<()> },
+    Drop(DropCopy),
     /// The metadata has a new state of the partition. `done` when the replica follows it.
     NewEpoch { id: TopicPartition, epoch: NewEpoch, done: oneshot::Sender<()> },
     /// Configs of the topic changed.
@@ -41,6 +41,14 @@ pub(crate) struct Open {
     pub(crate) epoch: NewEpoch,
     /// The handle, or a sentence that says why there is none.
     pub(crate) done: oneshot::Sender<Result<PartitionHandle, String>>,
+}
+
+/// See [`Event::Drop`].
+#[derive(Debug)]
+pub(crate) struct DropCopy {
+    pub(crate) id: TopicPartition,
+    pub(crate) delete: bool,
+    pub(crate) done: oneshot::Sender<()>,
 }
 
 /// See [`Event::Produce`].

@@ -11,13 +11,14 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use log_engine::{DataDir, FlushDone, Flusher, FlusherConfig, Log, LogName};
-use parking_lot::RwLock;
+use log_engine::{DataDir, FlushDone, Flusher, FlusherConfig, Log, LogName, OpenError, RecoveryReport};
+use parking_lot::{Mutex, RwLock};
 use proto_types::ids::{Millis, NodeId, PartitionIndex, TopicId, TopicPartition};
 use storage_node_core::{DeleteRecordsError, Input, ProduceError};
+use tokio::sync::oneshot;
 
 use crate::clock::Clock;
-use crate::disk::event::{Event, Open};
+use crate::disk::event::{DropCopy, Event, Open};
 use crate::disk::event_queue::EventQueue;
 use crate::disk::health::DiskHealth;
 use crate::disk::slot::Slot;
@@ -33,6 +34,9 @@ const IDLE_WAIT: Duration = Duration::from_millis(500);
 const LOOK_AROUND_MS: i64 = 250;
 /// How often idle producers are looked for, as in Kafka.
 const PRODUCER_EXPIRATION_CHECK_MS: i64 = 600_000;
+
+/// Logs that are opened or closed at once. It is waiting for the disk that overlaps.
+const PARALLEL_MAX: usize = 16;
 
 /// What a log thread is made of.
 pub(crate) struct LogThread {
@@ -100,10 +104,25 @@ impl Running {
             self.thread.queue.drain(self.wait(), &mut events);
             let mut stop = false;
             let mut since_flush = 0;
-            for event in events.drain(..) {
+            let mut round = events.drain(..).peekable();
+            while let Some(event) = round.next() {
                 self.thread.health.on_work(self.thread.clock.monotonic());
                 match event {
                     Event::Stop => stop = true,
+                    Event::Open(open) => {
+                        let mut opens = vec![open];
+                        while let Some(Event::Open(open)) = round.next_if(|e| matches!(e, Event::Open(_))) {
+                            opens.push(open);
+                        }
+                        self.open_all(opens);
+                    }
+                    Event::Drop(drop_copy) => {
+                        let mut drops = vec![drop_copy];
+                        while let Some(Event::Drop(next)) = round.next_if(|e| matches!(e, Event::Drop(_))) {
+                            drops.push(next);
+                        }
+                        self.drop_all(drops);
+                    }
                     other => self.on_event(other),
                 }
                 since_flush += 1;
@@ -136,11 +155,8 @@ impl Running {
 
     fn on_event(&mut self, event: Event) {
         match event {
-            Event::Open(open) => self.open(open),
-            Event::Drop { id, delete, done } => {
-                self.drop_copy(id, delete);
-                _ = done.send(());
-            }
+            Event::Open(open) => self.open_all(vec![open]),
+            Event::Drop(drop_copy) => self.drop_all(vec![drop_copy]),
             Event::NewEpoch { id, epoch, done } => {
                 self.with_slot(id, |slot| slot.step(Input::NewEpoch(epoch)));
                 _ = done.send(());
@@ -183,15 +199,23 @@ impl Running {
         }
     }
 
-    fn open(&mut self, open: Open) {
-        let Open { id, settings, epoch, done } = open;
-        if self.slots.contains_key(&id) {
-            drop(done.send(Err("it is open already".to_owned())));
-            return;
+    /// Opens logs, many at once: each waits for the disk a few times.
+    fn open_all(&mut self, opens: Vec<Open>) {
+        let (data, clock) = (self.thread.data.clone(), self.thread.clock);
+        let opened = in_parallel(opens, |open: Open| {
+            let config = open.settings.log.clone();
+            let result = Log::open(&data, log_name(open.id), config, clock.wall().0);
+            (open, result)
+        });
+        for (open, result) in opened {
+            self.on_opened(open, result);
         }
-        let now_ms = self.thread.clock.wall().0;
-        let opened = Log::open(&self.thread.data, log_name(id), settings.log.clone(), now_ms);
-        let (log, report) = match opened {
+        self.thread.metrics.set_open(self.slots.len());
+    }
+
+    fn on_opened(&mut self, open: Open, result: Result<(Log, RecoveryReport), OpenError>) {
+        let Open { id, settings, epoch, done } = open;
+        let (log, report) = match result {
             Ok(opened) => opened,
             Err(error) => {
                 self.thread.metrics.on_log_failed();
@@ -215,22 +239,32 @@ impl Running {
         });
         let thread = &self.thread;
         let slot = Slot::new(thread.me, log, Arc::clone(&shared), thread.clock, thread.metrics.clone());
-        self.slots.insert(id, slot);
+        let before = self.slots.insert(id, slot);
+        assert!(before.is_none(), "the registry opens a copy once");
         self.with_slot(id, |slot| slot.step(Input::NewEpoch(epoch)));
-        self.thread.metrics.set_open(self.slots.len());
         drop(done.send(Ok(PartitionHandle::new(shared))));
     }
 
-    fn drop_copy(&mut self, id: TopicPartition, delete: bool) {
-        let Some(slot) = self.slots.remove(&id) else { return };
-        if let Some(noted) = slot.noted_deadline {
-            self.deadlines.remove(&(noted, id));
+    /// Closes logs, or removes them, many at once.
+    fn drop_all(&mut self, drops: Vec<DropCopy>) {
+        let mut closing = Vec::with_capacity(drops.len());
+        for drop_copy in drops {
+            let id = drop_copy.id;
+            let Some(slot) = self.slots.remove(&id) else { continue };
+            if let Some(noted) = slot.noted_deadline {
+                self.deadlines.remove(&(noted, id));
+            }
+            self.dirty.remove(&id);
+            closing.push((drop_copy, slot));
         }
-        self.dirty.remove(&id);
         self.thread.metrics.set_open(self.slots.len());
-        if let Err(error) = slot.close(delete) {
-            tracing::error!(partition = %id, %error, delete, "cannot close the log cleanly");
-        }
+        in_parallel(closing, |(drop_copy, slot): (DropCopy, Slot)| {
+            let DropCopy { id, delete, done } = drop_copy;
+            if let Err(error) = slot.close(delete) {
+                tracing::error!(partition = %id, %error, delete, "cannot close the log cleanly");
+            }
+            _ = done.send(());
+        });
     }
 
     /// Tells every copy whose waiters' time is up.
@@ -286,10 +320,9 @@ impl Running {
                 other => self.on_event(other),
             }
         }
-        let ids: Vec<_> = self.slots.keys().copied().collect();
-        for id in ids {
-            self.drop_copy(id, false);
-        }
+        let drop_copy = |&id| DropCopy { id, delete: false, done: oneshot::channel().0 };
+        let drops = self.slots.keys().map(drop_copy).collect();
+        self.drop_all(drops);
         match self.thread.data.close_clean() {
             Ok(true) => {
                 tracing::info!(path = %self.thread.data.path().display(), "closed the data directory")
@@ -301,4 +334,26 @@ impl Running {
             Err(error) => tracing::error!(%error, "cannot note the clean stop"),
         }
     }
+}
+
+/// Does the same to every item, on a few threads at once if there are several. The results come in any order.
+fn in_parallel<T: Send, R: Send>(items: Vec<T>, work: impl Fn(T) -> R + Sync) -> Vec<R> {
+    let threads = PARALLEL_MAX.min(items.len());
+    if threads <= 1 {
+        return items.into_iter().map(work).collect();
+    }
+    let results = Mutex::new(Vec::with_capacity(items.len()));
+    let items = Mutex::new(items.into_iter());
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                loop {
+                    let Some(item) = items.lock().next() else { return };
+                    let result = work(item);
+                    results.lock().push(result);
+                }
+            });
+        }
+    });
+    results.into_inner()
 }

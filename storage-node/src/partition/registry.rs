@@ -23,7 +23,7 @@ use super::handle::PartitionHandle;
 use super::metrics::PartitionMetrics;
 use super::settings::{TopicLimits, TopicSettings};
 use crate::clock::Clock;
-use crate::disk::event::{Event, Open};
+use crate::disk::event::{DropCopy, Event, Open};
 use crate::disk::event_queue::{EventQueue, QueueLimits};
 use crate::disk::health::DiskHealth;
 use crate::disk::log_thread::{LogThread, partition_of};
@@ -331,7 +331,7 @@ impl Partitions {
         tracing::info!(partition = %id, index = %image.index(), "drop a partition copy");
         self.placed.lock().remove(&id);
         let (done, receiver) = oneshot::channel();
-        self.send(handle.directory(), Event::Drop { id, delete: true, done }).await;
+        self.send(handle.directory(), Event::Drop(DropCopy { id, delete: true, done })).await;
         Some(receiver)
     }
 
