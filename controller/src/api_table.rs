@@ -4,8 +4,8 @@
 
 use crate::change_feed;
 use crate::handlers::{
-    allocate_producer_ids, alter_configs, create_partitions, create_topics, delete_topics, heartbeat,
-    register_node,
+    allocate_producer_ids, alter_configs, coordinator_heartbeat, create_internal_topic, create_partitions,
+    create_topics, delete_topics, heartbeat, register_coordinator, register_node,
 };
 use crate::liveness::Liveness;
 use crate::metrics::ControllerMetrics;
@@ -13,7 +13,7 @@ use crate::proposer::Proposer;
 use crate::quorum::state_machine::StateView;
 use proto_types::controller_api::{ControllerReply, ControllerRequest, FeedRequest};
 use proto_types::error::{ControllerError, Reason, Rejection};
-use proto_types::ids::{MetadataIndex, NodeId};
+use proto_types::ids::{CoordinatorId, MetadataIndex, NodeId};
 use proto_types::message_kind::MessageKind;
 use quic_transport::{Call, FrameReceiver, FrameSender, Refusal, Role, Roles, RouterBuilder};
 use std::sync::{Arc, OnceLock};
@@ -21,7 +21,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// Who may ask the leader.
-const ASKING: Roles = Roles::of(&[Role::StorageNode]);
+const ASKING: Roles = Roles::of(&[Role::StorageNode, Role::Coordinator]);
 /// Who may follow the metadata.
 const FOLLOWING: Roles = Roles::of(&[Role::StorageNode, Role::Coordinator]);
 /// Kept back from a caller's deadline for the way of the answer.
@@ -61,11 +61,14 @@ async fn answer(
         ControllerRequest::AllocateProducerIds(request) => {
             allocate_producer_ids::handle(services, call, request).await
         }
-        ControllerRequest::RegisterCoordinator(_)
-        | ControllerRequest::CoordinatorHeartbeat(_)
-        | ControllerRequest::CreateInternalTopic(_) => {
-            let message = "This controller does not serve coordinators.".to_owned();
-            Err(ControllerError::Rejected(Rejection { reason: Reason::InvalidRequest, message }))
+        ControllerRequest::RegisterCoordinator(request) => {
+            register_coordinator::handle(services, call, request).await
+        }
+        ControllerRequest::CoordinatorHeartbeat(request) => {
+            coordinator_heartbeat::handle(services, call, request).await
+        }
+        ControllerRequest::CreateInternalTopic(request) => {
+            create_internal_topic::handle(services, call, request).await
         }
     }
 }
@@ -114,11 +117,37 @@ async fn follow(services: &Services, call: &Call, sender: FrameSender, receiver:
 
 /// Refuses requests that a node makes in another's name.
 pub(crate) fn check_caller(call: &Call, node: NodeId) -> Result<(), ControllerError> {
+    check_storage_node(call)?;
+    check_number(call, "node", i64::from(node.0))
+}
+
+/// Refuses requests that a coordinator makes in another's name.
+pub(crate) fn check_coordinator(call: &Call, coordinator: CoordinatorId) -> Result<(), ControllerError> {
+    check_role(call, Role::Coordinator)?;
+    check_number(call, "coordinator", i64::from(coordinator.0))
+}
+
+/// Refuses requests that only storage nodes make.
+pub(crate) fn check_storage_node(call: &Call) -> Result<(), ControllerError> {
+    check_role(call, Role::StorageNode)
+}
+
+fn check_role(call: &Call, role: Role) -> Result<(), ControllerError> {
     let caller = &call.caller.identity;
-    if u64::try_from(node.0).is_ok_and(|node| node == caller.node_id()) {
+    if caller.role() == role {
         return Ok(());
     }
-    let message = format!("The request is made for node {node}, but the certificate is that of {caller}.");
+    let message = format!("Only a {role} may ask this, but the certificate is that of {caller}.");
+    Err(ControllerError::Rejected(Rejection { reason: Reason::InvalidRequest, message }))
+}
+
+fn check_number(call: &Call, what: &str, number: i64) -> Result<(), ControllerError> {
+    let caller = &call.caller.identity;
+    if u64::try_from(number).is_ok_and(|number| number == caller.node_id()) {
+        return Ok(());
+    }
+    let message =
+        format!("The request is made for {what} {number}, but the certificate is that of {caller}.");
     Err(ControllerError::Rejected(Rejection { reason: Reason::InvalidRequest, message }))
 }
 

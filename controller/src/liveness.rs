@@ -1,8 +1,10 @@
-//! The leader's watch over the storage nodes: heartbeats in, fencing and unfencing out.
+//! The leader's watch over storage nodes and coordinators: heartbeats in, fencing and unfencing out.
 //!
 //! One task owns the [`Sessions`] for as long as the process runs; each leadership begins with fresh ones. Heartbeats are
 //! acknowledged only after the quorum has confirmed, in a round that began after they arrived, that we still lead: a
 //! deposed leader extends no session. All heartbeats that wait share one round.
+
+mod coordinators;
 
 use crate::clock::Clock;
 use crate::metrics::ControllerMetrics;
@@ -11,11 +13,14 @@ use crate::quorum::state_machine::StateView;
 use crate::quorum::type_config::{Raft, TypeConfig};
 use controller_core::sessions::Verdict;
 use controller_core::{Sessions, plan};
+use coordinators::{CoordinatorNews, CoordinatorWatch};
 use openraft::alias::CommittedLeaderIdOf;
 use parking_lot::Mutex;
-use proto_types::controller_api::{Heartbeat, HeartbeatReply};
+use proto_types::controller_api::{
+    CoordinatorHeartbeat, CoordinatorHeartbeatReply, Heartbeat, HeartbeatReply,
+};
 use proto_types::error::ControllerError;
-use proto_types::ids::{BrokerEpoch, MetadataIndex, Millis, NodeId};
+use proto_types::ids::{BrokerEpoch, CoordinatorId, MetadataIndex, Millis, NodeId, RegistrationEpoch};
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
@@ -40,6 +45,12 @@ enum Event {
         arrived: Millis,
         reply: oneshot::Sender<Result<HeartbeatReply, ControllerError>>,
     },
+    CoordinatorBeat {
+        heartbeat: CoordinatorHeartbeat,
+        arrived: Millis,
+        reply: oneshot::Sender<Result<CoordinatorHeartbeatReply, ControllerError>>,
+    },
+    Coordinator(CoordinatorNews),
     Registered {
         node: NodeId,
         broker_epoch: BrokerEpoch,
@@ -84,6 +95,7 @@ impl Liveness {
             metrics,
             clock,
             sessions: Arc::clone(&sessions),
+            coordinators: CoordinatorWatch::new(session_ms),
             progress: progress_tx,
             events: events.downgrade(),
             leadership: None,
@@ -93,16 +105,38 @@ impl Liveness {
 
     /// Takes a heartbeat and waits for its acknowledgement.
     pub(crate) async fn beat(&self, heartbeat: Heartbeat) -> Result<HeartbeatReply, ControllerError> {
-        let (reply, answer) = oneshot::channel();
         let arrived = self.clock.now();
-        let event = Event::Beat { heartbeat, arrived, reply };
-        self.events.try_send(event).map_err(|error| match error {
+        self.acknowledge(|reply| Event::Beat { heartbeat, arrived, reply }).await
+    }
+
+    /// The same for a coordinator.
+    pub(crate) async fn coordinator_beat(
+        &self,
+        heartbeat: CoordinatorHeartbeat,
+    ) -> Result<CoordinatorHeartbeatReply, ControllerError> {
+        let arrived = self.clock.now();
+        self.acknowledge(|reply| Event::CoordinatorBeat { heartbeat, arrived, reply }).await
+    }
+
+    async fn acknowledge<R>(
+        &self,
+        event: impl FnOnce(oneshot::Sender<Result<R, ControllerError>>) -> Event,
+    ) -> Result<R, ControllerError> {
+        let (reply, answer) = oneshot::channel();
+        self.events.try_send(event(reply)).map_err(|error| match error {
             mpsc::error::TrySendError::Full(_) => {
                 ControllerError::Busy("too many heartbeats wait".to_owned())
             }
             mpsc::error::TrySendError::Closed(_) => ControllerError::Shutdown,
         })?;
         answer.await.unwrap_or(Err(ControllerError::Shutdown))
+    }
+
+    /// Tells that a coordinator's registration was committed.
+    pub(crate) async fn coordinator_registered(&self, coordinator: CoordinatorId, epoch: RegistrationEpoch) {
+        let news = CoordinatorNews::Registered { coordinator, epoch };
+        // Fails only when the watch has ended with the process.
+        let _ended = self.events.send(Event::Coordinator(news)).await;
     }
 
     /// Tells that a registration was committed.
@@ -142,6 +176,7 @@ struct Task {
     metrics: ControllerMetrics,
     clock: Clock,
     sessions: Arc<Mutex<Sessions>>,
+    coordinators: CoordinatorWatch,
     progress: watch::Sender<u64>,
     events: mpsc::WeakSender<Event>,
     /// The leadership whose sessions we hold.
@@ -171,14 +206,19 @@ impl Task {
 
     async fn handle(&mut self, events: Vec<Event>) {
         let mut beats = Vec::new();
+        let mut coordinator_beats = Vec::new();
         let mut news = Vec::new();
         for event in events {
             match event {
                 Event::Beat { heartbeat, arrived, reply } => beats.push((heartbeat, arrived, reply)),
-                Event::Registered { .. } | Event::Decided { .. } => news.push(event),
+                Event::CoordinatorBeat { heartbeat, arrived, reply } => {
+                    coordinator_beats.push((heartbeat, arrived, reply));
+                }
+                Event::Registered { .. } | Event::Decided { .. } | Event::Coordinator(_) => news.push(event),
             }
         }
-        let leads = if beats.is_empty() { Ok(()) } else { self.confirm().await };
+        let nobody = beats.is_empty() && coordinator_beats.is_empty();
+        let leads = if nobody { Ok(()) } else { self.confirm().await };
         for event in news {
             self.take_news(event);
         }
@@ -190,16 +230,29 @@ impl Task {
             // The node may have given up.
             let _gone = reply.send(answer);
         }
+        for (heartbeat, arrived, reply) in coordinator_beats {
+            let answer = match &leads {
+                Ok(()) => self.take_coordinator_beat(&heartbeat, arrived),
+                Err(error) => Err(error.clone()),
+            };
+            // The coordinator may have given up.
+            let _gone = reply.send(answer);
+        }
+        let leader = self.raft.as_leader().ok().map(|leader| leader.to_committed_leader_id());
+        if leader.is_some() && leader == self.leadership {
+            self.spread_shards();
+        }
         self.progress.send_modify(|count| *count += 1);
     }
 
-    fn take_news(&self, event: Event) {
+    fn take_news(&mut self, event: Event) {
         match event {
             Event::Registered { node, broker_epoch, index } => {
                 self.sessions.lock().registered(self.clock.now(), node, broker_epoch, index);
             }
             Event::Decided { verdict, index } => self.sessions.lock().decided(verdict, index),
-            Event::Beat { .. } => {}
+            Event::Coordinator(news) => self.take_coordinator_news(news),
+            Event::Beat { .. } | Event::CoordinatorBeat { .. } => {}
         }
     }
 
@@ -222,7 +275,9 @@ impl Task {
         confirm_leadership(&self.raft, self.config.read_timeout).await?;
         if self.leadership != Some(leader) {
             self.leadership = Some(leader);
-            self.sessions.lock().begin_leadership(self.clock.now(), &self.view.state());
+            let (now, state) = (self.clock.now(), self.view.state());
+            self.sessions.lock().begin_leadership(now, &state);
+            self.coordinators.sessions.begin_leadership(now, &state);
         }
         Ok(())
     }
@@ -237,6 +292,8 @@ impl Task {
         for verdict in expired {
             self.commit(verdict);
         }
+        self.look_at_coordinators();
+        self.spread_shards();
     }
 
     /// Has a verdict committed by the proposer, and the outcome told to us. At most one per node is on its way.

@@ -7,6 +7,7 @@ pub(crate) mod log_store;
 #[cfg(test)]
 mod log_tests;
 pub(crate) mod network;
+pub(crate) mod peers;
 pub(crate) mod rpc;
 mod segment;
 pub(crate) mod slot_file;

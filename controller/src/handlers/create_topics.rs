@@ -1,6 +1,6 @@
 //! Creates topics; answers when the nodes know them.
 
-use crate::api_table::Services;
+use crate::api_table::{Services, check_storage_node};
 use controller_core::plan;
 use proto_types::controller_api::{ControllerReply, CreateTopics};
 use proto_types::error::ControllerError;
@@ -11,6 +11,7 @@ pub(crate) async fn handle(
     call: &Call,
     request: CreateTopics,
 ) -> Result<ControllerReply, ControllerError> {
+    check_storage_node(call)?;
     let timeout_ms = if request.validate_only { 0 } else { request.timeout_ms };
     let (results, index) =
         services.proposer.propose(move |state, inputs| plan::create_topics(state, &request, inputs)).await?;

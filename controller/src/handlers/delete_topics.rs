@@ -1,6 +1,6 @@
 //! Deletes topics; answers when the nodes have forgotten them.
 
-use crate::api_table::Services;
+use crate::api_table::{Services, check_storage_node};
 use controller_core::plan;
 use proto_types::controller_api::{ControllerReply, DeleteTopics};
 use proto_types::error::ControllerError;
@@ -11,6 +11,7 @@ pub(crate) async fn handle(
     call: &Call,
     request: DeleteTopics,
 ) -> Result<ControllerReply, ControllerError> {
+    check_storage_node(call)?;
     let timeout_ms = request.timeout_ms;
     let (results, index) =
         services.proposer.propose(move |state, inputs| plan::delete_topics(state, &request, inputs)).await?;

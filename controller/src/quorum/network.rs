@@ -2,11 +2,12 @@
 //!
 //! Heartbeats, log entries and snapshots each have a connection of their own, so that none waits behind another.
 
+use super::peers::Peers;
 use super::stored::{BorrowedEntry, StoredLogId};
 use super::type_config::{Entry, LogId, Member, TypeConfig, Vote};
 use super::wire::{
-    AppendReply, BorrowedAppendAsk, SnapshotHello, SnapshotReply, TransferAsk, TransferReply, VoteAsk,
-    VoteReply,
+    AppendReply, BorrowedAppendAsk, Heard, Signed, SnapshotHello, SnapshotReply, TransferAsk, TransferReply,
+    VoteAsk, VoteReply,
 };
 use bytes::Bytes;
 use openraft::alias::SnapshotOf;
@@ -55,6 +56,7 @@ struct Shared {
     me: u64,
     /// As our own config says; wins over what the log says.
     addresses: BTreeMap<u64, String>,
+    peers: Peers,
 }
 
 impl Network {
@@ -63,8 +65,9 @@ impl Network {
         cluster_id: String,
         me: u64,
         addresses: BTreeMap<u64, String>,
+        peers: Peers,
     ) -> Self {
-        Self { shared: Arc::new(Shared { transport, cluster_id, me, addresses }) }
+        Self { shared: Arc::new(Shared { transport, cluster_id, me, addresses, peers }) }
     }
 
     fn link(&self, target: u64, member: &Member, lane: Lane) -> Link {
@@ -126,8 +129,24 @@ impl Link {
         timeout: Duration,
     ) -> Result<A, RPCError<TypeConfig>> {
         let peer = self.peer().await.map_err(Unreachable::from_string)?;
-        let answer = peer.ask(kind, question, timeout).await;
-        answer.map_err(|error| self.rpc_error(action, timeout, error))
+        let question = Signed { directory: self.shared.peers.ours(), message: question };
+        let answer = peer.ask(kind, &question, timeout).await;
+        let heard = answer.map_err(|error| self.rpc_error(action, timeout, error))?;
+        self.check(heard).await.map_err(|reason| Unreachable::from_string(reason).into())
+    }
+
+    /// An answer counts only if it comes from the directory that this controller had before.
+    async fn check<A>(&self, heard: Heard<A>) -> Result<A, String> {
+        match heard {
+            Heard::Answer(Signed { directory, message }) => {
+                let checked = self.shared.peers.check(self.target, directory).await;
+                checked.map(|()| message).map_err(|error| error.to_string())
+            }
+            Heard::OtherDirectory(reason) => {
+                self.shared.peers.on_rejected(&reason);
+                Err(reason)
+            }
+        }
     }
 
     fn rpc_error(&mut self, action: RPCTypes, timeout: Duration, error: CallError) -> RPCError<TypeConfig> {
@@ -183,8 +202,11 @@ impl Link {
             sender.send(frame).await.map_err(broken)?;
         }
         sender.finish().await.map_err(broken)?;
-        match receiver.recv_message::<SnapshotReply>().await.map_err(broken)? {
-            Some(reply) => Ok(SnapshotResponse::new(reply.vote.into())),
+        match receiver.recv_message::<Heard<SnapshotReply>>().await.map_err(broken)? {
+            Some(heard) => {
+                let reply = self.check(heard).await.map_err(Unreachable::from_string)?;
+                Ok(SnapshotResponse::new(reply.vote.into()))
+            }
             None => Err(NetworkError::from_string("the other controller gave no answer").into()),
         }
     }

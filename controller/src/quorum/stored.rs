@@ -24,6 +24,7 @@ pub(crate) enum DiskKind {
     Entry = 5,
     SnapshotMeta = 6,
     SnapshotData = 7,
+    Peers = 8,
 }
 
 /// The version of every kind so far.

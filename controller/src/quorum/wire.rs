@@ -1,7 +1,25 @@
 //! What controllers say to each other, in our own form: the bodies of the raft calls. Frozen like everything on the wire.
+//!
+//! Every question and every answer comes signed with its sender's data directory ([`Signed`]).
 
 use super::stored::{BorrowedEntry, StoredEntry, StoredLogId, StoredSnapshotMeta, StoredVote};
 use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+/// A message and whose it is.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Signed<T> {
+    /// The sender's data directory.
+    pub(crate) directory: Uuid,
+    pub(crate) message: T,
+}
+
+/// An answer, or why none is given: we are not taken for who we were.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Heard<T> {
+    Answer(Signed<T>),
+    OtherDirectory(String),
+}
 
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct AppendAsk {
@@ -100,6 +118,12 @@ mod tests {
             },
             "030201010302ac0200010302ac0200",
         );
+        let directory = Uuid::from_u128(0x0102_0304_0506_0708_090a_0b0c_0d0e_0f10);
+        check(
+            Heard::Answer(Signed { directory, message: AppendReply::Success }),
+            "00100102030405060708090a0b0c0d0e0f1000",
+        );
+        check(Heard::<AppendReply>::OtherDirectory("m".into()), "01016d");
         check(AppendReply::Success, "00");
         check(AppendReply::PartialSuccess(Some(id)), "01010302ac02");
         check(AppendReply::Conflict, "02");

@@ -22,26 +22,36 @@ pub enum Assigned {
     Released(usize),
 }
 
-/// Plans the next step towards an even spread. `all_released` says that every active coordinator knows of all releases.
-pub fn assign_shards(state: &ClusterState, all_released: bool) -> Result<Decision<Assigned>, Rejection> {
+/// The shards without owner, and the epochs since when they have none.
+pub fn orphans(state: &ClusterState) -> Vec<(TopicPartition, CoordinatorEpoch)> {
+    let orphans = state.shards().iter().filter(|(_, ownership)| ownership.owner.is_none());
+    orphans.map(|(shard, ownership)| (shard, ownership.epoch)).collect()
+}
+
+/// Plans the next step towards an even spread. `released` are orphans of which every active coordinator knows; one that
+/// got an owner meanwhile, or was released anew, is left alone.
+pub fn assign_shards(
+    state: &ClusterState,
+    released: &[(TopicPartition, CoordinatorEpoch)],
+) -> Result<Decision<Assigned>, Rejection> {
     let mut loads = Loads::of(state, None);
-    let orphans: Vec<(TopicPartition, Ownership)> =
-        state.shards().iter().filter(|(_, ownership)| ownership.owner.is_none()).collect();
-    let nothing = Ok(Decision { changes: Vec::new(), reply: Assigned::Nothing });
     if loads.is_empty() {
-        return nothing;
+        return Ok(Decision { changes: Vec::new(), reply: Assigned::Nothing });
     }
-    if orphans.is_empty() {
+    if state.shards().iter().all(|(_, ownership)| ownership.owner.is_some()) {
         let changes = releases(state, &loads);
         let reply = if changes.is_empty() { Assigned::Nothing } else { Assigned::Released(changes.len()) };
         return Ok(Decision { changes, reply });
     }
-    if !all_released {
-        return nothing;
+    let mut changes = Vec::new();
+    for (shard, epoch) in released {
+        if let Some(before) = state.shards().get(*shard)
+            && before == (Ownership { owner: None, epoch: *epoch })
+        {
+            changes.push(reassigned(*shard, before, loads.take_least()));
+        }
     }
-    let changes: Vec<MetadataChange> =
-        orphans.into_iter().map(|(shard, before)| reassigned(shard, before, loads.take_least())).collect();
-    let reply = Assigned::Owners(changes.len());
+    let reply = if changes.is_empty() { Assigned::Nothing } else { Assigned::Owners(changes.len()) };
     Ok(Decision { changes, reply })
 }
 
