@@ -264,6 +264,10 @@ impl Link for QuicLink {
         Box::pin(self.open_frames(request, deadline))
     }
 
+    fn connect(&self, deadline: Instant) -> BoxFuture<'_, Result<(), CallError>> {
+        Box::pin(async move { self.connection(deadline).await.map(drop) })
+    }
+
     fn is_connected(&self) -> bool {
         live(&self.status.borrow()).is_some()
     }

@@ -421,6 +421,10 @@ impl Link for MemoryLink {
         Box::pin(self.open_frames(request, deadline))
     }
 
+    fn connect(&self, deadline: Instant) -> BoxFuture<'_, Result<(), CallError>> {
+        Box::pin(async move { self.reach(deadline).await.map(drop) })
+    }
+
     fn is_connected(&self) -> bool {
         self.shared.lookup(&self.from, &self.target).is_ok()
     }

@@ -94,6 +94,7 @@ pub(crate) trait Link: Send + Sync + 'static {
         request: Request,
         deadline: Instant,
     ) -> BoxFuture<'_, Result<(FrameSender, FrameReceiver), CallError>>;
+    fn connect(&self, deadline: Instant) -> BoxFuture<'_, Result<(), CallError>>;
     fn is_connected(&self) -> bool;
     fn disconnect(&self, reason: &str);
 }
@@ -171,6 +172,12 @@ impl Peer {
             self.link.metrics().failed(Side::Client, kind, error_label(error));
         }
         outcome
+    }
+
+    /// Waits for a connection, making one if there is none, and sends nothing. For a caller that has others to turn to:
+    /// with a call's deadline alone it could not tell a peer that is away from one that is slow.
+    pub async fn connect(&self, timeout: Duration) -> Result<(), CallError> {
+        self.link.connect(Instant::now() + timeout).await
     }
 
     /// Whether there is a connection now.

@@ -138,6 +138,8 @@ pub struct Limits {
     pub controller_retry_ms_min: u64,
     /// Longest pause between two attempts to reach a controller.
     pub controller_retry_ms_max: u64,
+    /// How long a controller may take to be connected to before another one is tried; doubles in each round.
+    pub controller_connect_ms_min: u64,
     /// Longest that one call to a controller waits for its answer before another controller is tried.
     pub controller_call_ms_max: u64,
     /// Longest that a stopping node waits for the controller to move its leaderships.
@@ -219,6 +221,8 @@ impl Default for Limits {
             admin_requests_in_flight_max: 256,
             controller_retry_ms_min: 20,
             controller_retry_ms_max: 1_000,
+            // A handshake over a continent, and no more.
+            controller_connect_ms_min: 200,
             // Below the session (3 s), so that one dead controller costs no session.
             controller_call_ms_max: 1_000,
             stop_handover_ms_max: 5_000,
@@ -443,6 +447,7 @@ impl Limits {
             ("admin_request_ms_max", self.admin_request_ms_max),
             ("admin_requests_in_flight_max", self.admin_requests_in_flight_max as u64),
             ("controller_retry_ms_min", self.controller_retry_ms_min),
+            ("controller_connect_ms_min", self.controller_connect_ms_min),
             ("controller_call_ms_max", self.controller_call_ms_max),
             ("metadata_stall_ms_max", self.metadata_stall_ms_max),
             ("descriptors_per_directory_max", self.descriptors_per_directory_max as u64),

@@ -19,6 +19,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
+/// The step of the growing pause that is long enough not to burden anybody, and short beside an election.
+const SHORT_PAUSE_ATTEMPT: u32 = 1;
+
 /// Bounds of [`ControllerClient`].
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ControllerTiming {
@@ -26,7 +29,9 @@ pub(crate) struct ControllerTiming {
     pub(crate) retry_min: Duration,
     /// Longest pause between attempts.
     pub(crate) retry_max: Duration,
-    /// Longest that an attempt without a connection may take: another controller may be up.
+    /// Longest that the first attempt waits for a connection before another controller is tried; doubles with each round.
+    pub(crate) connect_min: Duration,
+    /// Longest that any attempt waits for a connection.
     pub(crate) connect_max: Duration,
 }
 
@@ -45,8 +50,17 @@ struct Controller {
     id: ControllerId,
     address: String,
     identity: Identity,
-    /// The address in use; asked of the resolver again after a failure.
-    resolved: Mutex<Option<SocketAddr>>,
+    /// The handle in use, which also keeps the connection; made anew, with a look at the resolver, after a failure.
+    peer: Mutex<Option<Peer>>,
+}
+
+/// How long to wait before the next attempt.
+enum Pause {
+    No,
+    /// Somebody is there and an election is under way: ask again soon.
+    Short,
+    /// Nobody is there, or it has too much to do: longer from time to time.
+    Growing,
 }
 
 /// What one attempt says about the next one.
@@ -55,7 +69,7 @@ enum Attempt {
     /// Certainly not done; whom to ask next, and why.
     Next {
         controller: usize,
-        pause: bool,
+        pause: Pause,
         reason: String,
     },
     Failed(ControllerFailure),
@@ -78,7 +92,7 @@ impl ControllerClient {
                     id: ControllerId(controller.id),
                     address: controller.address.clone(),
                     identity: Identity::new(&cluster, Role::Controller, controller.id)?,
-                    resolved: Mutex::new(None),
+                    peer: Mutex::new(None),
                 })
             })
             .collect::<Result<Vec<_>, IdentityError>>()?;
@@ -100,21 +114,18 @@ impl ControllerClient {
     /// A handle to one controller, its address resolved. `index` counts round the list.
     pub(crate) async fn peer(&self, index: usize) -> Result<Peer, String> {
         let controller = &self.controllers[index % self.controllers.len()];
-        let known = *controller.resolved.lock();
-        let address = match known {
-            Some(address) => address,
-            None => {
-                let address = resolve(&controller.address).await?;
-                *controller.resolved.lock() = Some(address);
-                address
-            }
-        };
-        Ok(self.transport.peer(PeerTarget::new(address, controller.identity.clone())))
+        if let Some(peer) = controller.peer.lock().clone() {
+            return Ok(peer);
+        }
+        let address = resolve(&controller.address).await?;
+        let peer = self.transport.peer(PeerTarget::new(address, controller.identity.clone()));
+        *controller.peer.lock() = Some(peer.clone());
+        Ok(peer)
     }
 
     /// Forgets the address of a controller that could not be reached: it may have moved.
     pub(crate) fn forget_address(&self, index: usize) {
-        *self.controllers[index % self.controllers.len()].resolved.lock() = None;
+        *self.controllers[index % self.controllers.len()].peer.lock() = None;
     }
 
     /// A pause before attempt number `attempt` (from 0), spread by chance over its upper half.
@@ -127,6 +138,12 @@ impl ControllerClient {
         x ^= x << 17;
         self.chance.store(x, Ordering::Relaxed);
         full / 2 + (full / 2).mul_f64((x % 1024) as f64 / 1024.0)
+    }
+
+    /// How long to wait for a connection: short at first, as another controller may be up; in later rounds long enough for
+    /// networks that are far or slow.
+    fn connect_max(&self, round: u32) -> Duration {
+        self.timing.connect_min.saturating_mul(1 << round.min(10)).min(self.timing.connect_max)
     }
 
     async fn ask_leader(
@@ -142,47 +159,60 @@ impl ControllerClient {
                 break;
             }
             let at = self.leader();
-            match self.attempt(at, request, left).await {
+            match self.attempt(at, attempt / self.controllers.len() as u32, request, left).await {
                 Attempt::Answered(reply) => return Ok(reply),
                 Attempt::Failed(failure) => return Err(failure),
                 Attempt::Next { controller, pause, reason: why } => {
                     tracing::debug!(controller = %self.controllers[at].address, why, "ask a controller");
                     reason = why;
                     self.leader.store(controller, Ordering::Relaxed);
-                    if pause {
-                        let left = deadline.saturating_sub(self.clock.elapsed());
-                        tokio::time::sleep(self.pause(attempt).min(left)).await;
-                    }
+                    let pause = match pause {
+                        Pause::No => continue,
+                        Pause::Short => self.pause(SHORT_PAUSE_ATTEMPT),
+                        Pause::Growing => self.pause(attempt),
+                    };
+                    let left = deadline.saturating_sub(self.clock.elapsed());
+                    tokio::time::sleep(pause.min(left)).await;
                 }
             }
         }
         Err(ControllerFailure::Unavailable(reason))
     }
 
-    async fn attempt(&self, at: usize, request: &ControllerRequest, left: Duration) -> Attempt {
+    async fn attempt(&self, at: usize, round: u32, request: &ControllerRequest, left: Duration) -> Attempt {
         let following = (at + 1) % self.controllers.len();
-        let elsewhere = |reason: String| Attempt::Next { controller: following, pause: true, reason };
+        // In the first round nobody is asked twice, so there is nobody to spare.
+        let pause = || if round == 0 { Pause::No } else { Pause::Growing };
+        let elsewhere = |reason: String| Attempt::Next { controller: following, pause: pause(), reason };
+        let begun = self.clock.elapsed();
         let peer = match self.peer(at).await {
             Ok(peer) => peer,
             Err(reason) => return elsewhere(reason),
         };
-        let timeout = if peer.is_connected() { left } else { left.min(self.timing.connect_max) };
+        // Only a controller that can be reached is given the whole time.
+        let connect_max = self.connect_max(round);
+        if let Err(error) = peer.connect(left.min(connect_max)).await {
+            self.forget_address(at);
+            return elsewhere(error.to_string());
+        }
         let asked = peer.ask::<_, Result<ControllerReply, ControllerError>>(
             MessageKind::Controller,
             request,
-            timeout,
+            left.saturating_sub(self.clock.elapsed().saturating_sub(begun)),
         );
         match asked.await {
             Ok(Ok(reply)) => Attempt::Answered(reply),
             Ok(Err(ControllerError::NotLeader { leader })) => {
                 let known = leader.and_then(|id| self.controllers.iter().position(|c| c.id == id));
                 let (controller, pause) = match known {
-                    Some(leader) if leader != at => (leader, false),
-                    Some(_) | None => (following, true),
+                    Some(leader) if leader != at => (leader, Pause::No),
+                    Some(_) | None => (following, Pause::Short),
                 };
                 Attempt::Next { controller, pause, reason: "it does not lead the quorum".to_owned() }
             }
-            Ok(Err(ControllerError::Busy(reason))) => Attempt::Next { controller: at, pause: true, reason },
+            Ok(Err(ControllerError::Busy(reason))) => {
+                Attempt::Next { controller: at, pause: Pause::Growing, reason }
+            }
             Ok(Err(ControllerError::Shutdown)) => elsewhere("it is shutting down".to_owned()),
             Ok(Err(error @ ControllerError::TimedOut)) => {
                 Attempt::Failed(ControllerFailure::OutcomeUnknown(error.to_string()))
@@ -209,7 +239,7 @@ impl ControllerClient {
             | CallError::Refused { .. }
             | CallError::Timeout
             | CallError::Closed { .. }
-            | CallError::Remote(_) => Attempt::Next { controller: following, pause: true, reason },
+            | CallError::Remote(_) => Attempt::Next { controller: following, pause: Pause::Growing, reason },
         }
     }
 }

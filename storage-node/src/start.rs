@@ -250,6 +250,7 @@ fn timing(config: &Config) -> ControllerTiming {
     ControllerTiming {
         retry_min: Duration::from_millis(config.limits.controller_retry_ms_min),
         retry_max: Duration::from_millis(config.limits.controller_retry_ms_max),
+        connect_min: Duration::from_millis(config.limits.controller_connect_ms_min),
         connect_max: Duration::from_millis(config.limits.controller_call_ms_max),
     }
 }

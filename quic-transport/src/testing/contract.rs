@@ -170,6 +170,7 @@ pub async fn calls_are_answered(world: &impl World) {
     let answer: (u32, String, u64, u16, u128) = pair.peer.ask(ASK, &question, LONG).await.expect("answered");
     assert_eq!(answer, (5, "fünf".to_owned(), 7, 1, 0));
     assert!(pair.peer.is_connected());
+    assert_eq!(pair.peer.connect(LONG).await, Ok(()));
 }
 
 /// Version and trace reach the handler; other versions are refused by name.
@@ -389,6 +390,7 @@ pub async fn strangers_and_the_dead_are_unreachable(world: &impl World) {
         let error = peer.call(ECHO, Bytes::new(), SHORT * 2).await.expect_err("unreachable");
         assert!(matches!(error, CallError::Unreachable { .. }), "{error:?}");
         assert!(!error.may_have_run());
+        assert!(matches!(peer.connect(SHORT).await, Err(CallError::Unreachable { .. })));
         assert!(!peer.is_connected());
         error.to_string()
     };

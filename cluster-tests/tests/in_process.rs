@@ -1,0 +1,408 @@
+//! Whole clusters in this process, over real certificates, QUIC, disks and Kafka connections: what holds when controllers
+//! and storage nodes come and go.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use bytes::Bytes;
+use controller::ControllerHandle;
+use kafka_wire::{Client, ClientConfig, HostPort};
+use kafka_wire_core::messages::create_partitions::{CreatePartitionsRequest, CreatePartitionsTopic};
+use kafka_wire_core::messages::create_topics::{CreatableTopic, CreateTopicsRequest};
+use kafka_wire_core::messages::delete_topics::{DeleteTopicState, DeleteTopicsRequest};
+use kafka_wire_core::messages::describe_configs::{DescribeConfigsRequest, DescribeConfigsResource};
+use kafka_wire_core::messages::incremental_alter_configs::{
+    AlterConfigsResource, AlterableConfig, IncrementalAlterConfigsRequest,
+};
+use kafka_wire_core::messages::init_producer_id::InitProducerIdRequest;
+use kafka_wire_core::messages::metadata::MetadataResponseTopic;
+use kafka_wire_core::messages::produce::{PartitionProduceData, ProduceRequest, TopicProduceData};
+use kafka_wire_core::{ErrorCode, Records};
+use quic_transport::Role;
+use quic_transport::pki::CredentialFiles;
+use quic_transport::testing::TestCluster;
+use records::BatchBuilder;
+use std::collections::BTreeSet;
+use std::net::{SocketAddr, UdpSocket};
+use std::path::Path;
+use std::time::Duration;
+use storage_node::NodeHandle;
+use storage_node::config::{Certificates, ControllerAddress, Listener};
+use telemetry::Registry;
+use tempfile::TempDir;
+
+const CLUSTER: &str = "in-process";
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A cluster whose daemons can be stopped and started one by one.
+struct Cluster {
+    dir: TempDir,
+    authority: TestCluster,
+    voters: Vec<controller::Voter>,
+    controllers: Vec<Option<ControllerHandle>>,
+    nodes: Vec<Option<NodeHandle>>,
+    addresses: Vec<SocketAddr>,
+}
+
+impl Cluster {
+    async fn start(controllers: usize, nodes: usize) -> Self {
+        let ports = free_udp_ports(controllers);
+        let voter = |(i, port): (usize, &u16)| controller::Voter {
+            id: i as u64 + 1,
+            address: format!("127.0.0.1:{port}"),
+        };
+        let mut cluster = Self {
+            dir: tempfile::tempdir().unwrap(),
+            authority: TestCluster::new(CLUSTER),
+            voters: ports.iter().enumerate().map(voter).collect(),
+            controllers: (0..controllers).map(|_| None).collect(),
+            nodes: (0..nodes).map(|_| None).collect(),
+            addresses: vec![SocketAddr::from(([127, 0, 0, 1], 0)); nodes],
+        };
+        for i in 0..controllers {
+            cluster.start_controller(i).await;
+        }
+        for i in 0..nodes {
+            cluster.start_node(i).await;
+        }
+        cluster
+    }
+
+    async fn start_controller(&mut self, i: usize) {
+        let voter = &self.voters[i];
+        let mut config = controller::Config {
+            id: voter.id,
+            cluster_id: CLUSTER.to_owned(),
+            data_dir: self.dir.path().join(format!("controller-{}", voter.id)),
+            listen: voter.address.parse().unwrap(),
+            voters: self.voters.clone(),
+            ..controller::Config::default()
+        };
+        // A busy machine must not hold elections for want of a processor.
+        config.raft.election_min_ms *= 3;
+        config.raft.election_max_ms *= 3;
+        let credentials = self.authority.credentials(Role::Controller, voter.id);
+        let handle = controller::start(config, credentials, &mut Registry::default()).await.unwrap();
+        self.controllers[i] = Some(handle);
+    }
+
+    async fn start_node(&mut self, i: usize) {
+        let config = self.node_config(i);
+        let node = storage_node::start(config).await.unwrap();
+        tokio::time::timeout(PATIENCE, node.ready()).await.expect("ready in time").unwrap();
+        self.addresses[i] = node.kafka_addresses()[0].bound;
+        self.nodes[i] = Some(node);
+    }
+
+    fn node_config(&self, i: usize) -> storage_node::Config {
+        let id = i32::try_from(i).unwrap() + 1;
+        let certificates = self.dir.path().join(format!("certificates-{id}"));
+        std::fs::create_dir_all(&certificates).unwrap();
+        let files = CredentialFiles::in_directory(&certificates);
+        let credentials = self.authority.credentials(Role::StorageNode, id.unsigned_abs().into());
+        credentials.store(&files).unwrap();
+        let any_port = SocketAddr::from(([127, 0, 0, 1], 0));
+        let address =
+            |voter: &controller::Voter| ControllerAddress { id: voter.id, address: voter.address.clone() };
+        let mut config = storage_node::Config {
+            cluster_id: CLUSTER.to_owned(),
+            node_id: id,
+            data_dirs: vec![data_dir(self.dir.path(), i)],
+            controllers: self.voters.iter().map(address).collect(),
+            // The same port after a restart, so that clients find the node again.
+            listeners: vec![Listener { name: "PLAINTEXT".into(), bind: self.addresses[i], advertised: None }],
+            certificates: Certificates {
+                certificate: files.certificate,
+                key: files.key,
+                authority: files.authority,
+            },
+            ..storage_node::Config::default()
+        };
+        config.control.bind = any_port;
+        config.http.enabled = false;
+        config
+    }
+
+    async fn stop_controller(&mut self, i: usize) {
+        self.controllers[i].take().unwrap().shutdown().await;
+    }
+
+    async fn stop_node(&mut self, i: usize) {
+        self.nodes[i].take().unwrap().shutdown().await;
+    }
+
+    /// Index of the controller that leads; waits for one.
+    async fn leader(&self) -> usize {
+        let looking = async {
+            loop {
+                for handle in self.controllers.iter().flatten() {
+                    if let Some(leader) = handle.leader()
+                        && let Some(i) = self.voters.iter().position(|voter| voter.id == leader.0)
+                        && self.controllers[i].is_some()
+                    {
+                        return i;
+                    }
+                }
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, looking).await.expect("a leader in time")
+    }
+
+    async fn client(&self, i: usize) -> Client {
+        let bootstrap = HostPort::new(self.addresses[i].ip().to_string(), self.addresses[i].port());
+        Client::connect(ClientConfig::new(vec![bootstrap])).await.unwrap()
+    }
+
+    async fn stop(self) {
+        for node in self.nodes.into_iter().flatten() {
+            node.shutdown().await;
+        }
+        for controller in self.controllers.into_iter().flatten() {
+            controller.shutdown().await;
+        }
+    }
+}
+
+fn data_dir(dir: &Path, i: usize) -> std::path::PathBuf {
+    dir.join(format!("data-{}", i + 1))
+}
+
+/// Ports that nobody has now; held together, so that they differ.
+fn free_udp_ports(count: usize) -> Vec<u16> {
+    let sockets: Vec<UdpSocket> = (0..count).map(|_| UdpSocket::bind(("127.0.0.1", 0)).unwrap()).collect();
+    sockets.iter().map(|socket| socket.local_addr().unwrap().port()).collect()
+}
+
+fn new_topic(name: &str, partitions: i32) -> CreateTopicsRequest {
+    let topic = CreatableTopic {
+        name: name.into(),
+        num_partitions: partitions,
+        replication_factor: 1,
+        ..CreatableTopic::default()
+    };
+    CreateTopicsRequest { topics: vec![topic], timeout_ms: 20_000, validate_only: false }
+}
+
+async fn create_topic(client: &Client, name: &str, partitions: i32) {
+    let response = client.call(&new_topic(name, partitions)).await.unwrap();
+    assert_eq!(response.topics[0].error_code, ErrorCode::None, "{response:?}");
+}
+
+/// Creates it even if the leader of the controllers changes meanwhile: clients repeat what may be repeated.
+async fn create_topic_soon(client: &Client, name: &str) {
+    let trying = async {
+        loop {
+            let response = client.call(&new_topic(name, 1)).await.unwrap();
+            match response.topics[0].error_code {
+                ErrorCode::None | ErrorCode::TopicAlreadyExists => return,
+                ErrorCode::NotController | ErrorCode::RequestTimedOut => {}
+                _ => panic!("{response:?}"),
+            }
+        }
+    };
+    tokio::time::timeout(PATIENCE, trying).await.expect("created in time");
+}
+
+async fn describe(client: &Client, topic: &str) -> MetadataResponseTopic {
+    client.metadata(Some(&[topic])).await.unwrap().topics.into_iter().next().unwrap()
+}
+
+/// Produces to the leader of partition 0 until it works.
+async fn produce_soon(client: &Client, topic: &str, text: &str) -> i64 {
+    let mut batch = BatchBuilder::new();
+    batch.push(0, None, Some(text.as_bytes()), &[]).unwrap();
+    let records = Bytes::from(batch.build());
+    let trying = async {
+        loop {
+            let described = describe(client, topic).await;
+            let leader = described.partitions.first().map_or(-1, |partition| partition.leader_id);
+            let request = ProduceRequest {
+                acks: -1,
+                timeout_ms: 10_000,
+                topic_data: vec![TopicProduceData {
+                    name: topic.into(),
+                    topic_id: described.topic_id,
+                    partition_data: vec![PartitionProduceData {
+                        index: 0,
+                        records: Some(Records::Bytes(records.clone())),
+                    }],
+                }],
+                ..ProduceRequest::default()
+            };
+            if leader >= 0
+                && let Ok(response) = client.call_node(leader, &request).await
+            {
+                let partition = &response.responses[0].partition_responses[0];
+                if partition.error_code == ErrorCode::None {
+                    return partition.base_offset;
+                }
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, trying).await.expect("produced in time")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn admin_requests_do_what_they_say_at_once() {
+    let cluster = Cluster::start(1, 1).await;
+    let client = cluster.client(0).await;
+    create_topic(&client, "t", 2).await;
+    assert_eq!(describe(&client, "t").await.partitions.len(), 2);
+
+    let more = |count| CreatePartitionsRequest {
+        topics: vec![CreatePartitionsTopic { name: "t".into(), count, assignments: None }],
+        timeout_ms: 20_000,
+        validate_only: false,
+    };
+    let fewer = client.call(&more(1)).await.unwrap();
+    assert_eq!(fewer.results[0].error_code, ErrorCode::InvalidPartitions);
+    assert_eq!(client.call(&more(5)).await.unwrap().results[0].error_code, ErrorCode::None);
+    let leaders: Vec<i32> = describe(&client, "t").await.partitions.iter().map(|p| p.leader_id).collect();
+    assert_eq!(leaders, [1; 5], "the answer comes when the new partitions are open");
+
+    let alter = |value: &str| IncrementalAlterConfigsRequest {
+        resources: vec![AlterConfigsResource {
+            resource_type: 2,
+            resource_name: "t".into(),
+            configs: vec![AlterableConfig {
+                name: "max.message.bytes".into(),
+                config_operation: 0,
+                value: Some(value.into()),
+            }],
+        }],
+        validate_only: false,
+    };
+    let wrong = client.call(&alter("-3")).await.unwrap();
+    assert_eq!(wrong.responses[0].error_code, ErrorCode::InvalidConfig);
+    assert!(wrong.responses[0].error_message.as_ref().unwrap().contains("max.message.bytes"));
+    assert_eq!(client.call(&alter("4000")).await.unwrap().responses[0].error_code, ErrorCode::None);
+    let described = DescribeConfigsRequest {
+        resources: vec![DescribeConfigsResource {
+            resource_type: 2,
+            resource_name: "t".into(),
+            configuration_keys: Some(vec!["max.message.bytes".into()]),
+        }],
+        ..DescribeConfigsRequest::default()
+    };
+    let configs = client.call(&described).await.unwrap();
+    assert_eq!(configs.results[0].configs[0].value.as_deref(), Some("4000"));
+
+    // A topic of the same name is another topic: other id, offsets from 0.
+    let old = describe(&client, "t").await.topic_id;
+    assert_eq!(produce_soon(&client, "t", "old").await, 0);
+    let by_id = DeleteTopicState { name: None, topic_id: old };
+    let delete = DeleteTopicsRequest { topics: vec![by_id], timeout_ms: 20_000, ..Default::default() };
+    assert_eq!(client.call(&delete).await.unwrap().responses[0].error_code, ErrorCode::None);
+    assert_eq!(describe(&client, "t").await.error_code, ErrorCode::UnknownTopicOrPartition);
+    create_topic(&client, "t", 1).await;
+    assert_ne!(describe(&client, "t").await.topic_id, old);
+    assert_eq!(produce_soon(&client, "t", "new").await, 0);
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_serves_while_its_only_controller_restarts() {
+    let mut cluster = Cluster::start(1, 1).await;
+    let client = cluster.client(0).await;
+    create_topic(&client, "t", 1).await;
+    assert_eq!(produce_soon(&client, "t", "one").await, 0);
+    cluster.stop_controller(0).await;
+    assert_eq!(produce_soon(&client, "t", "two").await, 1);
+    cluster.start_controller(0).await;
+    create_topic_soon(&client, "u").await;
+    assert_eq!(produce_soon(&client, "u", "first").await, 0);
+    assert_eq!(produce_soon(&client, "t", "three").await, 2);
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_restarted_node_leads_again_in_a_new_epoch() {
+    let mut cluster = Cluster::start(1, 2).await;
+    let client = cluster.client(0).await;
+    create_topic(&client, "t", 8).await;
+    let before = describe(&client, "t").await;
+    let nodes: BTreeSet<i32> = before.partitions.iter().map(|partition| partition.leader_id).collect();
+    assert_eq!(nodes, BTreeSet::from([1, 2]), "partitions are spread");
+
+    cluster.stop_node(1).await;
+    let without = describe(&client, "t").await;
+    for (before, now) in before.partitions.iter().zip(&without.partitions) {
+        let expected =
+            if before.leader_id == 2 { (-1, ErrorCode::LeaderNotAvailable) } else { (1, ErrorCode::None) };
+        assert_eq!((now.leader_id, now.error_code), expected);
+    }
+    cluster.start_node(1).await;
+    let back = async {
+        loop {
+            let after = describe(&client, "t").await;
+            if after.partitions.iter().all(|partition| partition.leader_id > 0) {
+                return after;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    let after = tokio::time::timeout(PATIENCE, back).await.expect("leaders in time");
+    for (before, after) in before.partitions.iter().zip(&after.partitions) {
+        assert_eq!(before.leader_id, after.leader_id);
+        let grown = after.leader_epoch > before.leader_epoch;
+        assert_eq!(
+            grown,
+            before.leader_id == 2,
+            "an epoch grows with the leader's incarnation, and only then"
+        );
+    }
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn admin_work_goes_on_when_the_leading_controller_stops() {
+    let mut cluster = Cluster::start(3, 2).await;
+    let client = cluster.client(0).await;
+    create_topic_soon(&client, "before").await;
+    for round in 0..3 {
+        let leader = cluster.leader().await;
+        cluster.stop_controller(leader).await;
+        create_topic_soon(&client, &format!("without-{round}")).await;
+        assert!(produce_soon(&client, &format!("without-{round}"), "x").await >= 0);
+        let ids = client.call(&InitProducerIdRequest::default()).await.unwrap();
+        assert_eq!(ids.error_code, ErrorCode::None);
+        cluster.start_controller(leader).await;
+    }
+    // Both nodes know the same topics.
+    let expected = BTreeSet::from(["before", "without-0", "without-1", "without-2"].map(str::to_owned));
+    for i in 0..2 {
+        let other = cluster.client(i).await;
+        let known = async {
+            loop {
+                let topics = other.metadata(None).await.unwrap().topics;
+                let names: BTreeSet<String> =
+                    topics.iter().filter_map(|topic| topic.name.as_deref().map(str::to_owned)).collect();
+                if names == expected {
+                    return;
+                }
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, known).await.expect("all topics in time");
+    }
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_copied_data_directory_is_refused() {
+    let mut cluster = Cluster::start(1, 2).await;
+    cluster.stop_node(1).await;
+    // Node 2 comes with the directory of node 1.
+    let meta = data_dir(cluster.dir.path(), 0).join("meta.properties");
+    let text = std::fs::read_to_string(meta).unwrap();
+    let own = data_dir(cluster.dir.path(), 1);
+    let forged = text.replace("node.id=1", "node.id=2");
+    assert_ne!(forged, text);
+    std::fs::write(own.join("meta.properties"), forged).unwrap();
+    let node = storage_node::start(cluster.node_config(1)).await.unwrap();
+    let failure = tokio::time::timeout(PATIENCE, node.ready()).await.expect("refused in time").unwrap_err();
+    assert!(failure.to_string().contains("data directory"), "{failure}");
+    node.shutdown().await;
+    cluster.stop().await;
+}
