@@ -176,7 +176,7 @@ pub static NODE_CONFIGS: &[ConfigDef] = rows! {
         "Replicas of `__consumer_offsets`.";
     "process.roles", List, Some("broker"), EachOf(&["broker", "controller"]), read_only_row =>
         "What this process is. Always `broker`: the metadata quorum is made of other processes.";
-    "producer.id.expiration.ms", Int, Some("86400000"), Min(1), later =>
+    "producer.id.expiration.ms", Int, Some("86400000"), Min(1) =>
         "The state of an idle producer is forgotten after so long.";
     "queued.max.request.bytes", Long, Some("-1"), Any, read_only_row =>
         "Most bytes of requests in flight in a node; it stops reading beyond.";
