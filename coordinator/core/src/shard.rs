@@ -349,6 +349,3 @@ impl Turn<'_> {
         }
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -471,7 +471,7 @@ impl World {
                 let request = GroupRequest::decode(forwarded.api, forwarded.version, forwarded.body)
                     .expect("our own request");
                 let reply = request.refuse(forwarded.version, ErrorCode::CoordinatorNotAvailable);
-                self.to_client(forwarded.asker, forwarded.version, reply, false);
+                self.send_to_client(forwarded.asker, forwarded.version, reply, false);
             }
         }
     }
@@ -607,10 +607,10 @@ impl World {
             self.ghost.mark("door kept an old epoch's reply back");
             return;
         }
-        self.to_client(asker, version, reply, blind);
+        self.send_to_client(asker, version, reply, blind);
     }
 
-    fn to_client(&mut self, asker: Asker, version: i16, reply: GroupReply, blind: bool) {
+    fn send_to_client(&mut self, asker: Asker, version: i16, reply: GroupReply, blind: bool) {
         if let Some(delay) = self.transit(self.faults.client_loss) {
             self.after(delay, Event::AtClient(asker, version, reply, blind));
         }

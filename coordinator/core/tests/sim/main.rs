@@ -1,6 +1,6 @@
 //! The shard of a coordinator in a world that fails: thousands of seeded runs of the real [`coordinator_core::ShardOwner`]
 //! over a model log, with coordinators that are paused, killed and replaced, answers that are late or lost, and model
-//! consumers that crash, pause and come back. The rules are in `sim/invariants`.
+//! consumers that crash, pause and come back. The rules are in `invariants`.
 //!
 //! `WEIR_SEEDS=N` sets the number of runs, `WEIR_SEED=S` repeats one.
 
@@ -10,17 +10,11 @@
     reason = "a test fails by panicking, and shows what it found"
 )]
 
-#[path = "sim/client.rs"]
 mod client;
-#[path = "sim/controller.rs"]
 mod controller;
-#[path = "sim/ghost.rs"]
 mod ghost;
-#[path = "sim/invariants/mod.rs"]
 mod invariants;
-#[path = "sim/log.rs"]
 mod log;
-#[path = "sim/world.rs"]
 mod world;
 
 use std::collections::BTreeMap;
