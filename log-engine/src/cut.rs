@@ -68,6 +68,7 @@ impl Log {
             active_base: segments[floor(segments, flushed).min(at)].base_offset(),
             index_entries: 0,
             time_index_entries: 0,
+            snapshot_at_end: false,
         };
         self.data.ends().set_durably(self.name, record)?;
         if self.epochs.truncate_from_end(end) {

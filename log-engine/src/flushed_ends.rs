@@ -8,7 +8,7 @@
 //!
 //! ```text
 //! header  "WEIRENDS" | version u16 = 1 | lost u8 | zeros | crc u32                           64 bytes
-//! record  topic id 16 | partition i32 | kind u8 | zeros 3 | start i64 | flushed end i64 | active base i64 |
+//! record  topic id 16 | partition i32 | kind u8 | snapshot u8 | zeros 2 | start i64 | flushed end i64 | active base i64 |
 //!         index entries u32 | time index entries u32 | zeros 4 | crc u32                     64 bytes, big-endian
 //! ```
 
@@ -42,6 +42,8 @@ pub(crate) struct FlushedEnd {
     /// Entries of the active segment's indexes that are durable.
     pub(crate) index_entries: u32,
     pub(crate) time_index_entries: u32,
+    /// A producer snapshot as of `end` is durable too.
+    pub(crate) snapshot_at_end: bool,
 }
 
 /// What the directory knows of a log when it is opened.
@@ -289,6 +291,7 @@ fn encode(log: LogName, end: Option<&FlushedEnd>) -> [u8; RECORD_BYTES] {
     // Kinds are persisted and never reused: 1 = end of a log, 2 = log removed.
     bytes[20] = if end.is_some() { 1 } else { 2 };
     if let Some(end) = end {
+        bytes[21] = u8::from(end.snapshot_at_end);
         bytes[24..32].copy_from_slice(&end.start.to_be_bytes());
         bytes[32..40].copy_from_slice(&end.end.to_be_bytes());
         bytes[40..48].copy_from_slice(&end.active_base.to_be_bytes());
@@ -315,6 +318,7 @@ fn decode(bytes: &[u8; RECORD_BYTES]) -> Option<(LogName, Option<FlushedEnd>)> {
                 active_base: i64_at(40),
                 index_entries: u32_at(48),
                 time_index_entries: u32_at(52),
+                snapshot_at_end: bytes[21] == 1,
             }),
         )),
         2 => Some((log, None)),
@@ -332,7 +336,14 @@ mod tests {
     }
 
     fn end(n: i64) -> FlushedEnd {
-        FlushedEnd { start: 0, end: n, active_base: 0, index_entries: 3, time_index_entries: 2 }
+        FlushedEnd {
+            start: 0,
+            end: n,
+            active_base: 0,
+            index_entries: 3,
+            time_index_entries: 2,
+            snapshot_at_end: true,
+        }
     }
 
     fn new_dir() -> (Arc<SimDisk>, FlushedEnds) {
@@ -353,7 +364,7 @@ mod tests {
         let hex: String = encode(log(5), Some(&end(258))).iter().map(|b| format!("{b:02x}")).collect();
         assert_eq!(
             &hex[..112],
-            "00000000000000000000000000000007000000050100000000000000000000000000000000000102\
+            "00000000000000000000000000000007000000050101000000000000000000000000000000000102\
              00000000000000000000000300000002"
         );
         assert_eq!(decode(&encode(log(5), Some(&end(258)))), Some((log(5), Some(end(258)))));

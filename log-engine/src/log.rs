@@ -481,15 +481,25 @@ impl Log {
         written
     }
 
-    /// Writes out and flushes everything, so that the next open has nothing to recover.
-    pub fn close(mut self) -> Result<(), LogError> {
+    /// Writes out what [`close`](Self::close) would, without waiting for the device. A caller with many logs prepares
+    /// all of them, lets the flusher threads flush them side by side, and finds little left to do in `close`.
+    pub fn prepare_close(&mut self) -> Result<(), LogError> {
         self.check_writable()?;
+        if self.bytes_since_snapshot == 0 && self.dirty.is_empty() && self.in_flight.is_none() {
+            return Ok(());
+        }
         if let Some(last) = self.shared.segments().last().cloned() {
             self.complete_indexes(&last).map_err(|e| self.changing_failed(e))?;
         }
         if self.bytes_since_snapshot > 0 {
             self.take_snapshot();
         }
+        Ok(())
+    }
+
+    /// Writes out and flushes everything, so that the next open has nothing to recover.
+    pub fn close(mut self) -> Result<(), LogError> {
+        self.prepare_close()?;
         self.sync_now()?;
         if self.end() > 0 {
             self.note_record();

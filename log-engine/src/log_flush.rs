@@ -24,6 +24,13 @@ pub(crate) struct Dirty {
     pub(crate) epochs: bool,
 }
 
+impl Dirty {
+    /// Whether there is nothing to flush. That the directory is new matters only together with something in it.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.files.is_empty() && !self.dir && !self.epochs
+    }
+}
+
 /// The flush that some thread is executing.
 pub(crate) struct InFlight {
     ticket: u64,
@@ -39,9 +46,7 @@ impl Log {
     /// is under way, or the log is poisoned. Execute it on a flusher thread and hand the outcome to
     /// [`on_flushed`](Self::on_flushed).
     pub fn begin_flush(&mut self) -> Option<FlushHandle> {
-        let dirty = &self.dirty;
-        let nothing = dirty.files.is_empty() && !dirty.dir && !dirty.epochs;
-        if self.in_flight.is_some() || self.poisoned.is_some() || nothing {
+        if self.in_flight.is_some() || self.poisoned.is_some() || self.dirty.is_empty() {
             return None;
         }
         let work = Arc::new(self.take_work());
@@ -77,8 +82,14 @@ impl Log {
     /// What may be recorded once everything written so far is durable.
     pub(crate) fn record(&self, end: i64) -> FlushedEnd {
         let segments = self.shared.segments();
-        let mut record =
-            FlushedEnd { start: self.start(), end, active_base: 0, index_entries: 0, time_index_entries: 0 };
+        let mut record = FlushedEnd {
+            start: self.start(),
+            end,
+            active_base: 0,
+            index_entries: 0,
+            time_index_entries: 0,
+            snapshot_at_end: self.snapshots.contains(&end),
+        };
         if let Some(last) = segments.last() {
             let state = last.state().read();
             record.active_base = last.base_offset();

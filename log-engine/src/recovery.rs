@@ -169,9 +169,11 @@ impl Recovery<'_> {
         })
     }
 
-    /// A snapshot below the known end was flushed with it, but one *at* it may have been written after that flush.
+    /// A snapshot below the known end was flushed with it, but one *at* it may have been written after that flush, if
+    /// the record does not say otherwise.
     fn settle_snapshot_at_floor(&self, files: &mut Files) -> Result<(), OpenError> {
-        if self.data.was_clean() || !files.snapshots.contains(&self.floor) {
+        let durable = self.known.is_some_and(|k| k.snapshot_at_end);
+        if durable || !files.snapshots.contains(&self.floor) {
             return Ok(());
         }
         let at_floor = BTreeSet::from([self.floor]);

@@ -662,6 +662,27 @@ fn a_flush_that_was_overtaken_by_a_cut_does_not_claim_what_came_after() {
 }
 
 #[test]
+fn a_prepared_log_has_nothing_left_to_write_when_it_is_closed_and_an_idle_one_neither() {
+    let (disk, path) = sim();
+    let data = open_dir(disk.clone(), &path);
+    let (mut log, batches) = filled(&data, &small(), 30);
+    log.prepare_close().unwrap();
+    flush(&mut log);
+    let ops = disk.ops();
+    log.close().unwrap();
+    assert_eq!(disk.ops(), ops);
+    data.close_clean().unwrap();
+    drop(data);
+    let data = open_dir(disk.clone(), &path);
+    let ops = disk.ops();
+    let (log, report) = open(&data, &small());
+    assert_eq!((report.indexes_rebuilt, report.bytes_verified), (0, 0));
+    check_lookups(&log, &batches, &mut Random::new(1), 20);
+    log.close().unwrap();
+    assert_eq!(disk.ops(), ops);
+}
+
+#[test]
 fn a_leader_epoch_without_records_is_known() {
     let (disk, path) = sim();
     let data = open_dir(disk, &path);

@@ -254,7 +254,8 @@ impl Recovery<'_> {
                 file.sync()
             };
             settle().map_err(|e| FileError::new("sync", path, e))?;
-            self.dir_changed = true;
+            // The name of a segment that holds flushed records is durable already.
+            self.dir_changed |= self.floor <= segment.base_offset();
         }
         let interval_full =
             segment.state().read().index.in_memory() > self.config.index_entries_in_memory_max;
