@@ -22,8 +22,63 @@ use uuid::Uuid;
 const SEEDS: u64 = 500;
 const STEPS: usize = 60;
 
+/// A short script, the power cut at every single operation of it.
+#[test]
+fn crash_at_every_operation_of_a_script() {
+    let script: [fn(&mut World); 18] = [
+        World::append,
+        World::flush,
+        World::append,
+        World::append,
+        World::roll,
+        World::append,
+        World::flush,
+        World::append,
+        World::truncate,
+        World::append,
+        World::flush,
+        World::set_start,
+        World::append,
+        World::roll,
+        World::append,
+        World::close,
+        World::append,
+        World::flush,
+    ];
+    for seed in support::seeds(6) {
+        let mut finished = false;
+        for crash in 0.. {
+            let _command = support::PrintOnPanic(format!(
+                "WEIR_SEED={seed} cargo test -p log-engine crash_at_every (operation {crash})"
+            ));
+            let mut world = World::new(seed);
+            world.calm = true;
+            world.crashes = 0;
+            world.disk.crash_at(world.disk.ops() + 1 + crash);
+            for step in script {
+                step(&mut world);
+                if world.disk.is_crashed() {
+                    world.power_cut();
+                    world.check();
+                }
+            }
+            world.settle();
+            if world.crashes > 1 {
+                continue;
+            }
+            // Only the cut at the end: the script is shorter than this.
+            assert!(crash > 60, "{crash} operations");
+            finished = true;
+            break;
+        }
+        assert!(finished);
+    }
+}
+
 struct World {
     seed: u64,
+    /// No crashes but those that the test asks for.
+    calm: bool,
     random: Random,
     disk: Arc<SimDisk>,
     config: LogConfig,
@@ -79,6 +134,7 @@ impl World {
         let name = LogName::new(Uuid::from_u128(u128::from(seed)), 3);
         let mut world = World {
             seed,
+            calm: false,
             random,
             disk,
             config,
@@ -314,7 +370,7 @@ impl World {
     /// Opens directory and log, perhaps with more crashes while at it, and compares with the model.
     fn reopen(&mut self) {
         loop {
-            if self.random.chance(15) {
+            if !self.calm && self.random.chance(15) {
                 let soon = self.disk.ops() + 1 + self.random.below(25);
                 self.disk.crash_at(soon);
             }
