@@ -21,6 +21,9 @@ use std::time::Duration;
 /// `WEIR_STORAGE_NODE_HTTP__ADDRESS=127.0.0.1:9292`.
 pub const ENV_PREFIX: &str = "WEIR_STORAGE_NODE_";
 
+/// What stands for a connection that may be idle for ever.
+const IDLE_FOR_EVER: Duration = Duration::from_hours(24 * 365);
+
 /// Everything that an operator can say to a storage node at its start.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -393,16 +396,21 @@ impl Config {
     /// The limits of the connection loop.
     pub fn wire_limits(&self) -> kafka_wire::Limits {
         let defaults = kafka_wire::Limits::default();
-        let frame = self.kafka_size("socket.request.max.bytes", defaults.frame_bytes_max);
+        let count = |name: &str| usize::try_from(self.kafka_number(name)).unwrap_or(0);
+        let frame_bytes_max = count("socket.request.max.bytes");
         // Kafka's -1 means no bound; here it means the built-in one, which grows with the largest frame.
-        let memory_default = defaults.request_memory_bytes_max.max(frame);
+        let request_memory_bytes_max = match usize::try_from(self.kafka_number("queued.max.request.bytes")) {
+            Ok(bytes) => bytes,
+            Err(_) => defaults.request_memory_bytes_max.max(frame_bytes_max),
+        };
+        let idle_ms = u64::try_from(self.kafka_number("connections.max.idle.ms"));
         kafka_wire::Limits {
-            frame_bytes_max: frame,
-            request_memory_bytes_max: self.kafka_size("queued.max.request.bytes", memory_default),
-            connections_max: self.kafka_size("max.connections", defaults.connections_max),
-            connections_per_ip_max: self
-                .kafka_size("max.connections.per.ip", defaults.connections_per_ip_max),
-            idle_max: Duration::from_millis(self.kafka_size("connections.max.idle.ms", 600_000) as u64),
+            frame_bytes_max,
+            request_memory_bytes_max,
+            connections_max: count("max.connections"),
+            connections_per_ip_max: count("max.connections.per.ip"),
+            // Kafka's -1 is "never".
+            idle_max: idle_ms.map_or(IDLE_FOR_EVER, Duration::from_millis),
             drain_max: Duration::from_millis(self.limits.stop_drain_ms_max),
             ..defaults
         }
@@ -421,12 +429,6 @@ impl Config {
             disk_stall_ms: i64::try_from(self.limits.disk_stall_ms_max).unwrap_or(i64::MAX),
             ..limits
         }
-    }
-
-    /// A positive size that was set in `[kafka]`, else the given default.
-    fn kafka_size(&self, name: &str, default: usize) -> usize {
-        let set = self.kafka.get(name).and_then(|value| value.trim().parse::<i64>().ok());
-        set.and_then(|value| usize::try_from(value).ok()).filter(|&value| value > 0).unwrap_or(default)
     }
 
     /// The configuration as TOML, without secrets.

@@ -146,9 +146,9 @@ pub static NODE_CONFIGS: &[ConfigDef] = rows! {
         "Default of the topic config `segment.bytes`.";
     "log.segment.delete.delay.ms", Long, Some("60000"), Min(0), later =>
         "Default of the topic config `file.delete.delay.ms`.";
-    "max.connections", Int, Some("10000"), Min(0) =>
+    "max.connections", Int, Some("10000"), Min(1), read_only_row =>
         "Most client connections of a node.";
-    "max.connections.per.ip", Int, Some("2000"), Min(0) =>
+    "max.connections.per.ip", Int, Some("2000"), Min(1), read_only_row =>
         "Most client connections of a node from one address.";
     "max.decompressed.message.bytes", Int, Some("2147483639"), Range { min: 1, max: 2_147_483_639 }, later =>
         "Default of the topic config of the same name.";
