@@ -386,6 +386,28 @@ async fn a_controller_that_was_away_for_long_gets_a_snapshot() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_controller_that_lost_its_directory_is_not_taken_back() {
+    let mut quorum = Quorum::start(3, plain).await;
+    let epoch = quorum.register(1).await;
+    quorum.unfence(epoch).await;
+    created(quorum.create("before").await);
+    quorum.all_have_topic("before").await;
+    let lost = quorum.leader().await;
+    quorum.kill(lost).await;
+    quorum.dirs[lost as usize - 1] = tempfile::tempdir().expect("temp dir");
+    quorum.start_one(lost).await;
+    let handle = quorum.running[lost as usize - 1].take().expect("running");
+    let reason = tokio::time::timeout(PATIENCE, handle.failed()).await.expect("it is told");
+    assert!(reason.contains("must not come back under its old id"), "{reason}");
+    assert!(handle.readiness()().iter().any(|missing| missing.contains("must not come back")));
+    handle.shutdown().await;
+    // The others go on, with everything.
+    created(quorum.create("after").await);
+    quorum.all_have_topic("before").await;
+    quorum.all_have_topic("after").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_silent_node_is_fenced_and_let_back_in() {
     let quorum = Quorum::start(1, |config| {
         config.sessions.session_ms = 900;

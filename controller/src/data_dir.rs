@@ -1,6 +1,7 @@
 //! The controller's data directory: whose it is, and that only one process uses it.
 
 use crate::quorum::log_files::LogFiles;
+use crate::quorum::peers::Peers;
 use crate::quorum::slot_file::SlotFile;
 use crate::quorum::snapshot_files::SnapshotFiles;
 use crate::quorum::store_error::{AtPath, StoreError, sync_directory};
@@ -10,6 +11,7 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use std::fs::{File, OpenOptions};
 use std::path::{Path, PathBuf};
+use uuid::Uuid;
 
 const IDENTITY_FILE: &str = "identity";
 const LOCK_FILE: &str = "lock";
@@ -54,6 +56,8 @@ pub enum DataDirError {
 struct StoredIdentity {
     cluster_id: String,
     controller_id: u64,
+    /// Made with the directory: tells it from an empty one that takes its place.
+    directory: Uuid,
 }
 
 /// The open directory. The lock is held as long as this lives.
@@ -61,6 +65,7 @@ struct StoredIdentity {
 pub(crate) struct DataDir {
     pub(crate) log: LogFiles,
     pub(crate) snapshots: SnapshotFiles,
+    pub(crate) peers: Peers,
     pub(crate) lock: DirectoryLock,
 }
 
@@ -81,31 +86,34 @@ impl DataDir {
         std::fs::create_dir_all(path).at("create", path)?;
         let lock = lock(path)?;
         let identity_path = path.join(IDENTITY_FILE);
-        let ours = StoredIdentity { cluster_id: cluster_id.to_owned(), controller_id };
         if identity_path.exists() {
             let (_, bytes) = SlotFile::open(&identity_path)?;
             let found: StoredIdentity = unseal(DiskKind::Identity, &bytes)
                 .map_err(|what| StoreError::damaged(&identity_path, what))?;
-            if found != ours {
+            if found.cluster_id != cluster_id || found.controller_id != controller_id {
                 return Err(DataDirError::Foreign {
                     path: path.to_owned(),
                     found_cluster: found.cluster_id,
                     found_id: found.controller_id,
-                    cluster: ours.cluster_id,
-                    id: ours.controller_id,
+                    cluster: cluster_id.to_owned(),
+                    id: controller_id,
                 });
             }
             let log = LogFiles::open(path, segment_bytes_max)?;
             let snapshots = SnapshotFiles::open(path)?;
             check_snapshot(path, &log, &snapshots)?;
-            return Ok(Self { log, snapshots, lock });
+            let peers = Peers::open(path, controller_id, found.directory)?;
+            return Ok(Self { log, snapshots, peers, lock });
         }
         let log = LogFiles::create(path, segment_bytes_max)?;
         let snapshots = SnapshotFiles::open(path)?;
+        let directory = Uuid::new_v4();
+        let peers = Peers::open(path, controller_id, directory)?;
         // Last: a directory with an identity is a whole one.
+        let ours = StoredIdentity { cluster_id: cluster_id.to_owned(), controller_id, directory };
         SlotFile::create(&identity_path, &seal(DiskKind::Identity, &ours))?;
         sync_directory(path)?;
-        Ok(Self { log, snapshots, lock })
+        Ok(Self { log, snapshots, peers, lock })
     }
 }
 

@@ -10,6 +10,7 @@ use crate::metrics::ControllerMetrics;
 use crate::proposer::{Proposer, ProposerConfig, confirm_leadership};
 use crate::quorum::log_store::LogStore;
 use crate::quorum::network::Network;
+use crate::quorum::peers::Peers;
 use crate::quorum::rpc::{self, RaftSlot};
 use crate::quorum::state_machine::{StateMachine, StateView};
 use crate::quorum::type_config::{Member, Raft};
@@ -85,7 +86,7 @@ pub(crate) async fn start_on(
     let data = open_data_dir(&config).await?;
     let members: BTreeMap<u64, String> =
         config.voters.iter().map(|voter| (voter.id, voter.address.clone())).collect();
-    let raft_slot = Arc::new(RaftSlot::new(members.keys().copied().collect()));
+    let raft_slot = Arc::new(RaftSlot::new(members.keys().copied().collect(), data.peers.clone()));
     let services_slot: ServicesSlot = Arc::new(OnceLock::new());
     let router = rpc::add_routes(Router::builder(), &raft_slot);
     let router = api_table::add_routes(router, &services_slot).build();
@@ -93,7 +94,13 @@ pub(crate) async fn start_on(
 
     let (log_store, log_thread) = LogStore::start(data.log);
     let (machine, view) = StateMachine::new(data.snapshots, ChangeRing::new(config.limits.feed_changes_max));
-    let network = Network::new(Arc::clone(&transport), config.cluster_id.clone(), config.id, members.clone());
+    let network = Network::new(
+        Arc::clone(&transport),
+        config.cluster_id.clone(),
+        config.id,
+        members.clone(),
+        data.peers.clone(),
+    );
     let raft_config = Arc::new(openraft_config(&config).map_err(StartError::Raft)?);
     let raft = Raft::new(config.id, raft_config, network, log_store, machine)
         .await
@@ -117,6 +124,7 @@ pub(crate) async fn start_on(
         transport,
         raft,
         view,
+        peers: data.peers,
         stop,
         tasks,
         log_thread,
@@ -259,6 +267,7 @@ pub struct ControllerHandle {
     transport: Arc<dyn Transport>,
     raft: Raft,
     view: StateView,
+    peers: Peers,
     stop: CancellationToken,
     tasks: TaskTracker,
     log_thread: JoinHandle<()>,
@@ -285,9 +294,9 @@ impl ControllerHandle {
 
     /// What is missing for this controller to do its work, a sentence each; for `/readyz`.
     pub fn readiness(&self) -> impl Fn() -> Vec<String> + Send + Sync + 'static {
-        let raft = self.raft.clone();
+        let (raft, peers) = (self.raft.clone(), self.peers.clone());
         move || {
-            let mut missing = Vec::new();
+            let mut missing: Vec<String> = peers.rejected().map(str::to_owned).into_iter().collect();
             let metrics = raft.metrics();
             let metrics = metrics.borrow_watched();
             if let Err(error) = &metrics.running_state {
@@ -320,8 +329,16 @@ impl ControllerHandle {
         }
     }
 
-    /// Completes when raft has stopped by itself, with the reason: a disk that failed, usually. The process should end.
+    /// Completes when this controller cannot go on, with the reason: a disk that failed, or a directory that was lost and
+    /// must not come back under the same id. The process should end.
     pub async fn failed(&self) -> String {
+        tokio::select! {
+            reason = self.raft_failed() => reason,
+            reason = self.peers.until_rejected() => reason,
+        }
+    }
+
+    async fn raft_failed(&self) -> String {
         let mut metrics = self.raft.metrics();
         loop {
             if let Err(error) = &metrics.borrow_watched().running_state {

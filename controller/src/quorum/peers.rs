@@ -109,6 +109,12 @@ impl Peers {
     }
 }
 
+impl std::fmt::Debug for Peers {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Peers").field("directory", &self.shared.directory).finish_non_exhaustive()
+    }
+}
+
 impl Known {
     fn remember(&mut self, id: u64, directory: Uuid) -> Result<(), PeerError> {
         if let Some(known) = self.directories.get(&id).copied() {

@@ -3,10 +3,12 @@
 //! Only controllers get here (the router's table), only voters of our config are heard, and nobody speaks for another:
 //! a vote or an append names its sender, which must be the one in the certificate.
 
+use super::peers::{PeerError, Peers};
 use super::stored::{StoredLogId, StoredVote};
 use super::type_config::{Raft, SnapshotMeta, TypeConfig, Vote};
 use super::wire::{
-    AppendAsk, AppendReply, SnapshotHello, SnapshotReply, TransferAsk, TransferReply, VoteAsk, VoteReply,
+    AppendAsk, AppendReply, Heard, Signed, SnapshotHello, SnapshotReply, TransferAsk, TransferReply, VoteAsk,
+    VoteReply,
 };
 use bytes::{Bytes, BytesMut};
 use openraft::Snapshot;
@@ -18,6 +20,7 @@ use proto_types::message_kind::MessageKind;
 use quic_transport::{Call, FrameReceiver, FrameSender, Refusal, Role, Roles, RouterBuilder};
 use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock};
+use uuid::Uuid;
 
 /// Largest snapshot that is accepted, bytes: a hundred thousand partitions take about five million.
 const SNAPSHOT_BYTES_MAX: u64 = 256 << 20;
@@ -25,15 +28,15 @@ const SNAPSHOT_BYTES_MAX: u64 = 256 << 20;
 const CONTROLLERS: Roles = Roles::of(&[Role::Controller]);
 
 /// Where the handlers find raft: the table is made before raft is, since raft needs the endpoint.
-#[derive(Default)]
 pub(crate) struct RaftSlot {
     raft: OnceLock<Raft>,
     voters: BTreeSet<u64>,
+    peers: Peers,
 }
 
 impl RaftSlot {
-    pub(crate) fn new(voters: BTreeSet<u64>) -> Self {
-        Self { raft: OnceLock::new(), voters }
+    pub(crate) fn new(voters: BTreeSet<u64>, peers: Peers) -> Self {
+        Self { raft: OnceLock::new(), voters, peers }
     }
 
     /// From now on calls are answered.
@@ -41,7 +44,8 @@ impl RaftSlot {
         assert!(self.raft.set(raft).is_ok(), "raft is started once");
     }
 
-    fn raft_for(&self, call: &Call, sender: StoredVote) -> Result<&Raft, Refusal> {
+    /// Lets only voters of ours ask, only in their own name, and only from the directory that they had before.
+    async fn admit(&self, call: &Call, sender: StoredVote, directory: Uuid) -> Result<Admitted<'_>, Refusal> {
         let caller = call.caller.identity.node_id();
         if !self.voters.contains(&caller) {
             tracing::warn!(caller, "a controller that is not among our voters was refused");
@@ -55,8 +59,25 @@ impl RaftSlot {
             );
             return Err(Refusal::Forbidden);
         }
-        self.raft.get().ok_or(Refusal::Busy)
+        match self.peers.check(caller, directory).await {
+            Ok(()) => {}
+            Err(error @ PeerError::OtherDirectory { .. }) => {
+                tracing::error!(%error, "a controller was refused");
+                return Ok(Admitted::Not(error.to_string()));
+            }
+            Err(error @ (PeerError::Stopping | PeerError::Store(_))) => return Err(failed(error)),
+        }
+        self.raft.get().map(Admitted::To).ok_or(Refusal::Busy)
     }
+
+    fn sign<T>(&self, message: T) -> Heard<T> {
+        Heard::Answer(Signed { directory: self.peers.ours(), message })
+    }
+}
+
+enum Admitted<'a> {
+    To(&'a Raft),
+    Not(String),
 }
 
 /// Adds raft's rows to the table.
@@ -94,8 +115,16 @@ fn failed(error: impl std::fmt::Display) -> Refusal {
     Refusal::Failed(error.to_string())
 }
 
-async fn append(slot: &RaftSlot, call: &Call, question: AppendAsk) -> Result<AppendReply, Refusal> {
-    let raft = slot.raft_for(call, question.vote)?;
+async fn append(
+    slot: &RaftSlot,
+    call: &Call,
+    question: Signed<AppendAsk>,
+) -> Result<Heard<AppendReply>, Refusal> {
+    let Signed { directory, message: question } = question;
+    let raft = match slot.admit(call, question.vote, directory).await? {
+        Admitted::To(raft) => raft,
+        Admitted::Not(reason) => return Ok(Heard::OtherDirectory(reason)),
+    };
     let entries = question.entries.into_iter().map(|entry| entry.into_entry().map_err(Refusal::Malformed));
     let request = AppendEntriesRequest::<TypeConfig> {
         vote: question.vote.into(),
@@ -103,38 +132,55 @@ async fn append(slot: &RaftSlot, call: &Call, question: AppendAsk) -> Result<App
         entries: entries.collect::<Result<_, _>>()?,
         leader_commit: question.leader_commit.map(Into::into),
     };
-    Ok(match raft.append_entries(request).await.map_err(failed)? {
+    Ok(slot.sign(match raft.append_entries(request).await.map_err(failed)? {
         AppendEntriesResponse::Success => AppendReply::Success,
         AppendEntriesResponse::PartialSuccess(id) => {
             AppendReply::PartialSuccess(id.as_ref().map(StoredLogId::from))
         }
         AppendEntriesResponse::Conflict => AppendReply::Conflict,
         AppendEntriesResponse::HigherVote(vote) => AppendReply::HigherVote((&vote).into()),
-    })
+    }))
 }
 
-async fn vote(slot: &RaftSlot, call: &Call, question: VoteAsk, pre: bool) -> Result<VoteReply, Refusal> {
-    let raft = slot.raft_for(call, question.vote)?;
+async fn vote(
+    slot: &RaftSlot,
+    call: &Call,
+    question: Signed<VoteAsk>,
+    pre: bool,
+) -> Result<Heard<VoteReply>, Refusal> {
+    let Signed { directory, message: question } = question;
+    let raft = match slot.admit(call, question.vote, directory).await? {
+        Admitted::To(raft) => raft,
+        Admitted::Not(reason) => return Ok(Heard::OtherDirectory(reason)),
+    };
     let mut request =
         VoteRequest::<TypeConfig>::new(Vote::from(question.vote), question.last_log_id.map(Into::into));
     request.leadership_transfer = question.leadership_transfer;
     let answered = if pre { raft.pre_vote(request).await } else { raft.vote(request).await };
     let VoteResponse { vote, vote_granted, last_log_id } = answered.map_err(failed)?;
-    Ok(VoteReply {
+    Ok(slot.sign(VoteReply {
         vote: (&vote).into(),
         granted: vote_granted,
         last_log_id: last_log_id.as_ref().map(StoredLogId::from),
-    })
+    }))
 }
 
-async fn transfer(slot: &RaftSlot, call: &Call, question: TransferAsk) -> Result<TransferReply, Refusal> {
-    let raft = slot.raft_for(call, question.from)?;
+async fn transfer(
+    slot: &RaftSlot,
+    call: &Call,
+    question: Signed<TransferAsk>,
+) -> Result<Heard<TransferReply>, Refusal> {
+    let Signed { directory, message: question } = question;
+    let raft = match slot.admit(call, question.from, directory).await? {
+        Admitted::To(raft) => raft,
+        Admitted::Not(reason) => return Ok(Heard::OtherDirectory(reason)),
+    };
     let request = TransferLeaderRequest::<TypeConfig>::new(
         question.from.into(),
         question.to,
         question.last_log_id.map(Into::into),
     );
-    Ok(match raft.handle_transfer_leader(request).await.map_err(failed)? {
+    Ok(slot.sign(match raft.handle_transfer_leader(request).await.map_err(failed)? {
         Ok(()) => TransferReply::Accepted,
         Err(TransferLeaderError::VoteChanged { expected, actual }) => {
             TransferReply::VoteChanged { expected: (&expected).into(), actual: (&actual).into() }
@@ -143,7 +189,7 @@ async fn transfer(slot: &RaftSlot, call: &Call, question: TransferAsk) -> Result
             expected: expected.as_ref().map(StoredLogId::from),
             actual: actual.as_ref().map(StoredLogId::from),
         },
-    })
+    }))
 }
 
 async fn snapshot(
@@ -152,8 +198,15 @@ async fn snapshot(
     mut sender: FrameSender,
     mut receiver: FrameReceiver,
 ) -> Result<(), Refusal> {
-    let hello: SnapshotHello = call.decode()?;
-    let raft = slot.raft_for(call, hello.vote)?;
+    let Signed { directory, message: hello } = call.decode::<Signed<SnapshotHello>>()?;
+    let raft = match slot.admit(call, hello.vote, directory).await? {
+        Admitted::To(raft) => raft,
+        Admitted::Not(reason) => {
+            let answer = Heard::<SnapshotReply>::OtherDirectory(reason);
+            sender.send_message(&answer).await.map_err(failed)?;
+            return sender.finish().await.map_err(failed);
+        }
+    };
     if hello.bytes > SNAPSHOT_BYTES_MAX {
         return Err(Refusal::TooLarge { limit: SNAPSHOT_BYTES_MAX });
     }
@@ -170,6 +223,7 @@ async fn snapshot(
     }
     let snapshot = Snapshot { meta, snapshot: Bytes::from(data) };
     let response = raft.install_full_snapshot(hello.vote.into(), snapshot).await.map_err(failed)?;
-    sender.send_message(&SnapshotReply { vote: (&response.vote).into() }).await.map_err(failed)?;
+    let reply = slot.sign(SnapshotReply { vote: (&response.vote).into() });
+    sender.send_message(&reply).await.map_err(failed)?;
     sender.finish().await.map_err(failed)
 }
