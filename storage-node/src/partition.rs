@@ -9,6 +9,8 @@ pub(crate) mod handle;
 pub(crate) mod metrics;
 pub(crate) mod registry;
 pub(crate) mod settings;
+#[cfg(test)]
+pub(crate) mod stalling_disk;
 pub(crate) mod validation;
 
 pub(crate) use handle::{PartitionHandle, ProduceOutcome, ValidBatch};

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use log_engine::FlushDone;
-use proto_types::ids::{Millis, Offset, TopicPartition};
+use proto_types::coordinator_api::{ShardAppended, ShardLogError};
+use proto_types::ids::{CoordinatorEpoch, Millis, Offset, TopicPartition};
 use records::BatchHeader;
 use storage_node_core::{Acks, DeleteRecordsError, NewEpoch, ProduceError};
 use tokio::sync::oneshot;
@@ -27,6 +28,8 @@ pub(crate) enum Event {
     Produce(Produce),
     /// Move the log's start.
     DeleteRecords(DeleteRecords),
+    /// Append what a coordinator wants in the log of its shard.
+    AppendToShard(AppendToShard),
     /// A flush is over.
     Flushed(FlushDone),
     /// Flush and close everything, then end.
@@ -72,5 +75,21 @@ pub(crate) struct DeleteRecords {
     /// `None`: up to the high watermark.
     pub(crate) before: Option<Offset>,
     pub(crate) reply: oneshot::Sender<Result<Offset, DeleteRecordsError>>,
+    pub(crate) permit: Permit,
+}
+
+/// See [`Event::AppendToShard`].
+#[derive(Debug)]
+pub(crate) struct AppendToShard {
+    pub(crate) id: TopicPartition,
+    /// The coordinator's epoch.
+    pub(crate) epoch: CoordinatorEpoch,
+    /// Where the batch must come to stand; not looked at for a claim.
+    pub(crate) expected_end: Option<Offset>,
+    /// Exactly one validated batch; `None` claims the shard.
+    pub(crate) batch: Option<(Bytes, BatchHeader)>,
+    /// Monotonic; until when the coordinator waits.
+    pub(crate) deadline: Millis,
+    pub(crate) reply: oneshot::Sender<Result<ShardAppended, ShardLogError>>,
     pub(crate) permit: Permit,
 }

@@ -13,6 +13,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use log_engine::{DataDir, FlushDone, Flusher, FlusherConfig, Log, LogName, OpenError, RecoveryReport};
 use parking_lot::{Mutex, RwLock};
+use proto_types::coordinator_api::ShardLogError;
 use proto_types::ids::{Millis, NodeId, PartitionIndex, TopicId, TopicPartition};
 use storage_node_core::{DeleteRecordsError, Input, ProduceError};
 use tokio::sync::oneshot;
@@ -22,7 +23,7 @@ use crate::disk::event::{DropCopy, Event, Open};
 use crate::disk::event_queue::EventQueue;
 use crate::disk::health::DiskHealth;
 use crate::disk::slot::Slot;
-use crate::partition::handle::{PartitionHandle, ReaderHandle, Shared};
+use crate::partition::handle::{Fence, PartitionHandle, ReaderHandle, Shared};
 use crate::partition::{PartitionMetrics, fetch_wait::FetchWaiters};
 
 /// Events after which flushes are handed over though more events wait.
@@ -83,6 +84,7 @@ impl LogThread {
         let flusher = Flusher::start(self.data.clone(), flusher, on_done).map_err(io::Error::other)?;
         let name = format!("weir-log-{}", self.directory);
         std::thread::Builder::new().name(name).spawn(move || {
+            let _guard = EndWithProcess;
             let running = Running {
                 thread: self,
                 flusher,
@@ -173,6 +175,10 @@ impl Running {
                 true => self.with_slot(request.id, |slot| slot.delete_records(request)),
                 false => drop(request.reply.send(Err(DeleteRecordsError::NotLeader))),
             },
+            Event::AppendToShard(request) => match self.slots.contains_key(&request.id) {
+                true => self.with_slot(request.id, |slot| slot.append_to_shard(request)),
+                false => drop(request.reply.send(Err(ShardLogError::NotLeader))),
+            },
             Event::Flushed(done) => {
                 self.with_slot(partition_of(done.log), |slot| slot.on_flushed(done));
             }
@@ -236,6 +242,7 @@ impl Running {
             view: RwLock::new(Slot::first_view(&log)),
             epochs: RwLock::new(log.epochs().clone()),
             fetch_waiters: FetchWaiters::default(),
+            fence: Fence::default(),
         });
         let thread = &self.thread;
         let slot = Slot::new(thread.me, log, Arc::clone(&shared), thread.clock, thread.metrics.clone());
@@ -332,6 +339,19 @@ impl Running {
                 "closed the data directory; a log failed, so the next start looks closer"
             ),
             Err(error) => tracing::error!(%error, "cannot note the clean stop"),
+        }
+    }
+}
+
+/// Ends the process if the thread panics: an invariant of a log or replica is broken, so going on could lose records, and
+/// everybody who waits for the thread would wait for ever.
+struct EndWithProcess;
+
+impl Drop for EndWithProcess {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            tracing::error!("a log thread has panicked; ending the process");
+            std::process::abort();
         }
     }
 }

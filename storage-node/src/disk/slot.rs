@@ -2,6 +2,8 @@
 //!
 //! [`Slot::step`] is the loop of the state machine: ask the replica what to do, do it in order, feed back what came of it.
 
+mod shard;
+
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
@@ -21,6 +23,7 @@ use crate::disk::event_queue::Permit;
 use crate::partition::PartitionMetrics;
 use crate::partition::handle::Shared;
 use crate::partition::{ProduceOutcome, TopicSettings};
+use shard::{ShardState, WaitingShard};
 
 /// Appends whose sizes are remembered one by one until they are committed; beyond it they are added up.
 const UNCOMMITTED_MAX: usize = 1024;
@@ -29,6 +32,7 @@ const UNCOMMITTED_MAX: usize = 1024;
 enum Waiting {
     Produce(WaitingProduce),
     Delete(oneshot::Sender<Result<Offset, DeleteRecordsError>>),
+    Shard(WaitingShard),
 }
 
 struct WaitingProduce {
@@ -52,6 +56,8 @@ pub(crate) struct Slot {
     shared: Arc<Shared>,
     settings: Arc<TopicSettings>,
     waiting: HashMap<Ticket, Waiting>,
+    /// What is known of it as a shard of a coordinator; nothing for ordinary topics.
+    shard: ShardState,
     next_ticket: u64,
     /// Appends that are not committed: end offset and bytes, in order.
     uncommitted: VecDeque<(Offset, i64)>,
@@ -78,12 +84,17 @@ impl Slot {
     ) -> Self {
         let settings = shared.settings.load_full();
         let (start, flushed, end) = (Offset(log.start()), Offset(log.flushed()), Offset(log.end()));
+        let shard = match settings.is_internal() {
+            true => ShardState::recover(&log, &shared),
+            false => ShardState::default(),
+        };
         Self {
             replica: Replica::new(me, settings.replica, start, flushed, end),
             log,
             shared,
             settings,
             waiting: HashMap::new(),
+            shard,
             next_ticket: 0,
             uncommitted: VecDeque::new(),
             flush_wanted: false,
@@ -271,6 +282,10 @@ impl Slot {
             Ok(appended) => {
                 self.metrics.on_append(bytes.len());
                 self.note_uncommitted(Offset(appended.end), bytes.len());
+                if let Some(Waiting::Shard(waiting)) = self.waiting.get_mut(&ticket) {
+                    let facts = waiting.appended_at(base_offset, Offset(appended.end));
+                    self.note_shard_append(facts);
+                }
                 Input::Appended { end: Offset(appended.end) }
             }
             Err(error @ (AppendError::DiskFull(_) | AppendError::TooLarge { .. })) => {
@@ -308,7 +323,11 @@ impl Slot {
     }
 
     fn reply(&mut self, ticket: Ticket, result: Result<Produced, ProduceError>) {
-        let Some(Waiting::Produce(waiting)) = self.waiting.remove(&ticket) else { return };
+        let waiting = match self.waiting.remove(&ticket) {
+            Some(Waiting::Produce(waiting)) => waiting,
+            Some(Waiting::Shard(waiting)) => return waiting.answer(result),
+            Some(Waiting::Delete(_)) | None => return,
+        };
         let stamped = self.settings.timestamp_type == TimestampType::LogAppendTime;
         let outcome = result.map(|produced| ProduceOutcome {
             base_offset: produced.base_offset,
@@ -342,6 +361,7 @@ impl Slot {
         if leadership(&before) != leadership(&view) || before.start != view.start {
             self.shared.fetch_waiters.disturb();
         }
+        self.answer_repeated(&view);
     }
 
     fn note_uncommitted(&mut self, end: Offset, bytes: usize) {
@@ -378,6 +398,7 @@ impl Waiting {
         match self {
             Waiting::Produce(waiting) => drop(waiting.reply.send(Err(produce))),
             Waiting::Delete(reply) => drop(reply.send(Err(delete))),
+            Waiting::Shard(waiting) => waiting.answer(Err(produce)),
         }
     }
 }

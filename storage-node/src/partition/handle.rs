@@ -2,20 +2,22 @@
 //! after the copy was dropped.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, Ordering};
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
 use log_engine::LogReader;
 use log_engine_core::EpochHistory;
 use parking_lot::RwLock;
-use proto_types::ids::{LeaderEpoch, Millis, Offset, TopicPartition};
+use proto_types::coordinator_api::{ShardAppended, ShardLogError};
+use proto_types::ids::{CoordinatorEpoch, LeaderEpoch, Millis, Offset, TopicPartition};
 use records::BatchHeader;
 use storage_node_core::{Acks, DeleteRecordsError, ProduceError, Standing, View};
 use tokio::sync::oneshot;
 
 use super::fetch_wait::FetchWaiters;
 use super::settings::TopicSettings;
-use crate::disk::event::{DeleteRecords, Event, Produce};
+use crate::disk::event::{AppendToShard, DeleteRecords, Event, Produce};
 use crate::disk::event_queue::EventQueue;
 
 /// A batch that passed [`validate`](super::validation::validate).
@@ -65,6 +67,33 @@ pub(crate) struct Shared {
     pub(crate) view: RwLock<View>,
     pub(crate) epochs: RwLock<EpochHistory>,
     pub(crate) fetch_waiters: FetchWaiters,
+    pub(crate) fence: Fence,
+}
+
+/// The newest coordinator epoch that has claimed a partition of an internal topic. Written by the partition's owner alone.
+#[derive(Debug)]
+pub(crate) struct Fence(AtomicI32);
+
+impl Default for Fence {
+    /// Nobody has claimed it.
+    fn default() -> Self {
+        Self(AtomicI32::new(i32::MIN))
+    }
+}
+
+impl Fence {
+    /// A claim is in the log.
+    pub(crate) fn raise(&self, epoch: Option<CoordinatorEpoch>) {
+        if let Some(epoch) = epoch {
+            self.0.fetch_max(epoch.0, Ordering::AcqRel);
+        }
+    }
+
+    /// Refuses epochs that are older than the newest claim.
+    pub(crate) fn check(&self, epoch: CoordinatorEpoch) -> Result<(), ShardLogError> {
+        let current = CoordinatorEpoch(self.0.load(Ordering::Acquire));
+        if epoch < current { Err(ShardLogError::Fenced { current }) } else { Ok(()) }
+    }
 }
 
 /// The log's reader, with a `Debug` that does not walk the log.
@@ -149,6 +178,30 @@ impl PartitionHandle {
         };
         self.shared.queue.push(Event::Produce(produce)).map_err(|_| ProduceError::NotLeader)?;
         Ok(PendingProduce(answer))
+    }
+
+    /// Refuses coordinators that are older than the newest claim.
+    pub(crate) fn check_fence(&self, epoch: CoordinatorEpoch) -> Result<(), ShardLogError> {
+        self.shared.fence.check(epoch)
+    }
+
+    /// Appends a coordinator's claim (no batch), or a batch at `expected_end`. Answers once it is committed.
+    pub(crate) async fn append_to_shard(
+        &self,
+        epoch: CoordinatorEpoch,
+        expected_end: Option<Offset>,
+        batch: Option<(Bytes, BatchHeader)>,
+        deadline: Millis,
+    ) -> Result<ShardAppended, ShardLogError> {
+        let size = batch.as_ref().map_or(0, |(bytes, _)| bytes.len());
+        let (reply, answer) = oneshot::channel();
+        let permit = self.shared.queue.permit(size).await.map_err(|_| ShardLogError::NotLeader)?;
+        let id = self.shared.id;
+        let event = AppendToShard { id, epoch, expected_end, batch, deadline, reply, permit };
+        let queued = self.shared.queue.push(Event::AppendToShard(event));
+        queued.map_err(|_| ShardLogError::NotLeader)?;
+        let gone = |_| Err(ShardLogError::Unknown("the partition was closed".to_owned()));
+        answer.await.unwrap_or_else(gone)
     }
 
     /// Moves the log's start to `before`, or to the high watermark. The new start.

@@ -388,6 +388,15 @@ impl Partitions {
     }
 }
 
+impl Drop for Partitions {
+    /// Whoever did not wait for [`Partitions::close`] still gets everything flushed and closed, in time.
+    fn drop(&mut self) {
+        for directory in &self.directories {
+            drop(directory.queue.push(Event::Stop));
+        }
+    }
+}
+
 fn new_epoch(local: &LocalPartition) -> NewEpoch {
     NewEpoch {
         leader: local.state.leader,

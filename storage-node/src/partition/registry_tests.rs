@@ -3,10 +3,11 @@
 //! Not deterministic in its interleaving, only in its faults; what it checks must hold for every interleaving.
 
 use super::*;
+use crate::partition::stalling_disk::StallingDisk;
 use crate::partition::{ProduceOutcome, ValidBatch};
 use crate::test_node::{live_node, topic, topic_id};
 use bytes::Bytes;
-use log_engine::{DataDirOptions, SimDisk, SimFault};
+use log_engine::{DataDirOptions, Disk, SimDisk, SimFault};
 use proto_types::ids::{LeaderEpoch, MetadataIndex, Millis, Offset, PartitionEpoch};
 use proto_types::metadata::{MetadataChange, PartitionState, topic_partition};
 use rand::rngs::StdRng;
@@ -19,25 +20,28 @@ const PARTITIONS: i32 = 2;
 const WAIT_MS: i64 = 20_000;
 
 struct World {
-    disk: Arc<SimDisk>,
     partitions: Arc<Partitions>,
     clock: Clock,
 }
 
 impl World {
     async fn open(disk: &Arc<SimDisk>, epoch: i32) -> Self {
+        Self::open_with(Arc::clone(disk) as Arc<dyn Disk>, epoch, PartitionLimits::default()).await
+    }
+
+    async fn open_with(disk: Arc<dyn Disk>, epoch: i32, limits: PartitionLimits) -> Self {
         let options = DataDirOptions {
             cluster_id: "c".into(),
             node_id: 1,
             new_directory_id: uuid::Uuid::from_u128(1),
             descriptors_max: 100,
         };
-        let data = DataDir::open(Arc::clone(disk) as Arc<dyn log_engine::Disk>, Path::new("data"), &options);
+        let data = DataDir::open(disk, Path::new("data"), &options);
         let clock = Clock::start();
         let config = PartitionsConfig {
             node: NodeId(1),
             file_configs: ConfigMap::new(),
-            limits: PartitionLimits::default(),
+            limits,
             clock,
             metrics: PartitionMetrics::default(),
         };
@@ -60,15 +64,15 @@ impl World {
         }));
         let delta = image.apply(MetadataIndex(1), &changes);
         partitions.apply(&image, &delta).await;
-        Self { disk: Arc::clone(disk), partitions, clock }
+        Self { partitions, clock }
     }
 
     /// The disk loses what it may, and the node starts again.
-    async fn power_cut(self, epoch: i32) -> Self {
+    async fn power_cut(self, disk: &Arc<SimDisk>, epoch: i32) -> Self {
         self.partitions.close().await;
         drop(self.partitions);
-        self.disk.restart();
-        Self::open(&self.disk, epoch).await
+        disk.restart();
+        Self::open(disk, epoch).await
     }
 
     fn handle(&self, partition: i32) -> PartitionHandle {
@@ -160,7 +164,7 @@ async fn crash_run(seed: u64) {
         let runs = producers.iter_mut().map(|producer| producer.run(&world, 1_000));
         futures_util::future::join_all(runs).await;
         assert!(disk.is_crashed(), "producers go on until the disk dies");
-        world = world.power_cut(epoch).await;
+        world = world.power_cut(&disk, epoch).await;
         for partition in 0..PARTITIONS {
             let records = world.read(partition);
             let offsets: Vec<_> = records.iter().map(|(offset, _)| *offset).collect();
@@ -221,7 +225,7 @@ async fn a_failed_sync_takes_one_partition_offline_and_no_other() {
     assert_eq!(world.handle(0).view().check_leader(-1), Err(LeadershipError::LogFailed));
     world.produce(1, Acks::All, 2, 0).await.unwrap();
     // The next start verifies what is there, and goes on from it.
-    let world = world.power_cut(2).await;
+    let world = world.power_cut(&disk, 2).await;
     assert_eq!(world.read(0)[0], (0, value(1, 0)));
     let end = world.handle(0).view().end;
     let next = world.produce(0, Acks::All, 1, 1).await.unwrap();
@@ -243,4 +247,30 @@ async fn closing_answers_everybody() {
     let refused = handle.produce(ValidBatch { bytes, header }, Acks::All, Millis(WAIT_MS)).await;
     assert_eq!(refused.map(|_| ()).unwrap_err(), ProduceError::NotLeader);
     assert_eq!(handle.delete_records(None).await, Err(storage_node_core::DeleteRecordsError::NotLeader));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stalled_disk_makes_the_node_unhealthy_and_holds_up_nobody_else() {
+    let disk = StallingDisk::over(SimDisk::new(1));
+    let limits = PartitionLimits { disk_stall_ms: 300, ..PartitionLimits::default() };
+    let world = World::open_with(Arc::clone(&disk) as Arc<dyn Disk>, 1, limits).await;
+    let mut healthy = world.partitions.watch_healthy();
+    assert!(*healthy.borrow_and_update());
+    let log = topic_partition(topic_id(1), 0).to_string();
+    disk.stall(&format!("{log}/"));
+    let stalled = world.produce(0, Acks::All, 1, 0);
+    let others = async {
+        // Appends go on, those to the stalled log too; other logs are flushed by other threads.
+        assert_eq!(world.produce(0, Acks::Leader, 2, 0).await.unwrap().base_offset, Offset(1));
+        for sequence in 0..20 {
+            world.produce(1, Acks::All, 3, sequence).await.unwrap();
+        }
+        healthy.wait_for(|healthy| !healthy).await.unwrap();
+        assert_eq!(world.handle(0).view().high_watermark, Offset(0));
+        disk.release();
+        healthy.wait_for(|healthy| *healthy).await.unwrap();
+    };
+    let (stalled, ()) = tokio::join!(stalled, others);
+    assert_eq!(stalled.unwrap().base_offset, Offset(0));
+    world.partitions.close().await;
 }

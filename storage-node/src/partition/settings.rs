@@ -2,6 +2,7 @@
 
 use log_engine::LogConfig;
 use proto_types::ids::TopicId;
+use proto_types::metadata::InternalTopic;
 use records::TimestampType;
 use storage_node_core::effective_config::ConfigView;
 use storage_node_core::{FlushMode, ReplicaConfig};
@@ -58,6 +59,12 @@ pub(crate) struct TopicSettings {
 }
 
 impl TopicSettings {
+    /// Whether its partitions are shards of coordinators.
+    pub(crate) fn is_internal(&self) -> bool {
+        let internal = [InternalTopic::ConsumerOffsets, InternalTopic::TransactionState];
+        internal.iter().any(|topic| topic.name() == self.topic_name)
+    }
+
     /// The settings of `topic` as of the view's image. Values were checked when they were set; one that cannot be read
     /// all the same (set by a newer version) counts as the built-in default.
     pub(crate) fn resolve(

@@ -1,0 +1,131 @@
+//! A disk for tests whose syncs of some files wait until they are let go.
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use log_engine::{DirEntry, Disk, DiskFile, FileSystem, LockGuard, OpenMode};
+use parking_lot::{Condvar, Mutex};
+
+/// Syncs of files whose path contains this text wait, while there is one.
+#[derive(Default)]
+struct Gate {
+    held: Mutex<Option<String>>,
+    opened: Condvar,
+}
+
+/// See the module.
+pub(crate) struct StallingDisk {
+    inner: Arc<dyn Disk>,
+    gate: Arc<Gate>,
+}
+
+struct StallingFile {
+    inner: Arc<dyn DiskFile>,
+    path: String,
+    gate: Arc<Gate>,
+}
+
+impl StallingDisk {
+    pub(crate) fn over(inner: Arc<dyn Disk>) -> Arc<Self> {
+        Arc::new(Self { inner, gate: Arc::default() })
+    }
+
+    /// From now on, syncs of files whose path contains `text` wait.
+    pub(crate) fn stall(&self, text: &str) {
+        *self.gate.held.lock() = Some(text.to_owned());
+    }
+
+    /// Lets everything go.
+    pub(crate) fn release(&self) {
+        *self.gate.held.lock() = None;
+        self.gate.opened.notify_all();
+    }
+}
+
+impl Disk for StallingDisk {
+    fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Arc<dyn DiskFile>> {
+        let inner = self.inner.open(path, mode)?;
+        let path = path.display().to_string();
+        Ok(Arc::new(StallingFile { inner, path, gate: Arc::clone(&self.gate) }))
+    }
+
+    fn create_dir_all(&self, path: &Path) -> io::Result<()> {
+        self.inner.create_dir_all(path)
+    }
+
+    fn list(&self, dir: &Path) -> io::Result<Vec<DirEntry>> {
+        self.inner.list(dir)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.inner.rename(from, to)
+    }
+
+    fn remove_file(&self, path: &Path) -> io::Result<()> {
+        self.inner.remove_file(path)
+    }
+
+    fn remove_dir(&self, path: &Path) -> io::Result<()> {
+        self.inner.remove_dir(path)
+    }
+
+    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
+        self.inner.sync_dir(dir)
+    }
+
+    fn file_system(&self, dir: &Path) -> io::Result<Box<dyn FileSystem>> {
+        self.inner.file_system(dir)
+    }
+
+    fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn LockGuard>>> {
+        self.inner.lock(path)
+    }
+}
+
+impl DiskFile for StallingFile {
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+        self.inner.read_at(buf, offset)
+    }
+
+    fn read_at_warm(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+        self.inner.read_at_warm(buf, offset)
+    }
+
+    fn is_warm(&self, offset: u64, len: u64) -> bool {
+        self.inner.is_warm(offset, len)
+    }
+
+    fn warm_up(&self, offset: u64, len: u64) {
+        self.inner.warm_up(offset, len);
+    }
+
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        self.inner.write_at(bytes, offset)
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        self.inner.len()
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.inner.set_len(len)
+    }
+
+    fn reserve(&self, offset: u64, len: u64) {
+        self.inner.reserve(offset, len);
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        let mut held = self.gate.held.lock();
+        while held.as_ref().is_some_and(|text| self.path.contains(text)) {
+            self.gate.opened.wait(&mut held);
+        }
+        drop(held);
+        self.inner.sync()
+    }
+
+    fn os_file(&self) -> Option<Arc<std::fs::File>> {
+        self.inner.os_file()
+    }
+}
