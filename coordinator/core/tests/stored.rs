@@ -135,7 +135,7 @@ type Question = (String, String);
 fn records(sampler: &mut Sampler, questions: &mut Vec<Question>) {
     let mut ask = |record: &Record| {
         let (key, value) = record.encode();
-        let text = format!("{} {}", hex(&key), value.as_deref().map_or("-".to_owned(), hex));
+        let text = format!("{} {}", hex(&key), value.as_deref().map_or_else(|| "-".to_owned(), hex));
         questions.push((format!("record {text}"), text));
     };
     for _ in 0..SAMPLES {

@@ -84,7 +84,7 @@ pub(crate) struct Client {
     pub(crate) not_before: i64,
     next_heartbeat: i64,
     next_commit: i64,
-    /// A join of this process ran out of time, so it may still take effect, later than a newer one.
+    /// A join of this process or an earlier one ran out of time, so it may still take effect, later than a newer one.
     pub(crate) join_in_doubt: bool,
     user_data: u8,
     pub(crate) commits: u64,
@@ -141,6 +141,9 @@ impl Client {
     }
 
     pub(crate) fn restart(&mut self) {
+        // What the earlier process sent may still come in.
+        self.join_in_doubt |=
+            self.outstanding.as_ref().is_some_and(|o| matches!(o.request, GroupRequest::Join(_)));
         self.incarnation += 1;
         self.alive = true;
         self.phase = Phase::Join;
@@ -149,7 +152,6 @@ impl Client {
         self.protocol = None;
         self.owned.clear();
         self.outstanding = None;
-        self.join_in_doubt = false;
     }
 
     /// Joins again because what it reads has changed.

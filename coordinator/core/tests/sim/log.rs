@@ -43,9 +43,16 @@ pub(crate) struct ModelLog {
     /// Offsets that compaction has removed are absent.
     compacted: BTreeMap<i64, Entry>,
     pub(crate) high_watermark: i64,
+    /// Whether the leader looks if an append at the wrong end is one that is there already; else it refuses it, and the
+    /// coordinator has to load again.
+    knows_retries: bool,
 }
 
 impl ModelLog {
+    pub(crate) fn new(knows_retries: bool) -> Self {
+        ModelLog { knows_retries, ..ModelLog::default() }
+    }
+
     pub(crate) fn end(&self) -> i64 {
         self.history.len() as i64
     }
@@ -96,7 +103,7 @@ impl ModelLog {
         let from = usize::try_from(append.expected_end).unwrap_or(usize::MAX);
         let there = self.history.get(from..from.saturating_add(entries.len()));
         let same = there.is_some_and(|there| there.iter().map(|w| &w.entry).eq(entries.iter()));
-        if same { Verdict::Stands { end: append.end() } } else { Verdict::Mismatch }
+        if same && self.knows_retries { Verdict::Stands { end: append.end() } } else { Verdict::Mismatch }
     }
 
     /// The leader is lost, and with it what was above the high watermark.

@@ -97,7 +97,7 @@ enum Event {
     BackAtDoor(Asker, Epoch, i16, GroupReply, bool),
     AtClient(Asker, i16, GroupReply, bool),
     /// A coordinator carries out what it decided before it was paused.
-    Effects(usize, u64, Epoch, Vec<Effect>),
+    Resumes(usize),
     ClaimAtLog(usize, u64, Attempt, Epoch, Epoch),
     LoadAtLog(usize, u64, Attempt, i64, i64),
     AppendAtLog(usize, u64, Attempt, Append, Epoch),
@@ -120,6 +120,8 @@ struct Coordinator {
     released: Epoch,
     last_acknowledged: i64,
     tick_at: Option<i64>,
+    /// What it decided and was paused before it could do.
+    decided: Option<(Epoch, Vec<Effect>)>,
 }
 
 /// Waits at the log for the high watermark.
@@ -198,6 +200,7 @@ impl World {
             append_timeout_ms: 2_000,
             ..Config::default()
         };
+        let knows_retries = rng.one_in(2);
         let mut world = World {
             rng,
             now: 0,
@@ -205,7 +208,7 @@ impl World {
             queue: BTreeMap::new(),
             faults,
             config: Arc::new(config),
-            log: ModelLog::default(),
+            log: ModelLog::new(knows_retries),
             leader: 0,
             pending: Vec::new(),
             controller: Controller::new(coordinators),
@@ -343,6 +346,10 @@ impl World {
                 self.after(paused_until - self.now, event);
                 return;
             }
+            // First of all what it was about to do.
+            if let Some((epoch, effects)) = self.coordinators[coordinator].decided.take() {
+                self.carry_out(coordinator, epoch, effects);
+            }
         }
         match event {
             Event::ClientWakes(client, wake) => self.client_wakes(client, wake),
@@ -352,11 +359,7 @@ impl World {
                 self.back_at_door(asker, epoch, version, reply, blind);
             }
             Event::AtClient(asker, version, reply, blind) => self.at_client(asker, version, &reply, blind),
-            Event::Effects(coordinator, incarnation, epoch, effects) => {
-                if self.coordinators[coordinator].incarnation == incarnation {
-                    self.carry_out(coordinator, epoch, effects);
-                }
-            }
+            Event::Resumes(_) => {}
             Event::ClaimAtLog(coordinator, incarnation, attempt, stated, writer) => {
                 let verdict = self.log.claim(stated, writer);
                 self.at_log(coordinator, incarnation, writer, verdict, |verdict| match verdict {
@@ -523,9 +526,10 @@ impl World {
         if !effects.is_empty() && self.happens(self.faults.pause_between) {
             self.pause_coordinator(coordinator);
             self.ghost.mark("paused after deciding");
-            let delay = self.coordinators[coordinator].paused_until - self.now;
-            let incarnation = self.coordinators[coordinator].incarnation;
-            self.after(delay, Event::Effects(coordinator, incarnation, epoch, effects));
+            let this = &mut self.coordinators[coordinator];
+            this.decided = Some((epoch, effects));
+            let delay = this.paused_until - self.now;
+            self.after(delay, Event::Resumes(coordinator));
         } else {
             self.carry_out(coordinator, epoch, effects);
         }
@@ -812,7 +816,8 @@ impl World {
 
     fn pause_coordinator(&mut self, coordinator: usize) {
         let pause = 200 + self.rng.below(2 * SESSION_MS as usize) as i64;
-        self.coordinators[coordinator].paused_until = (self.now + pause).min(HEAL_AT);
+        let paused_until = &mut self.coordinators[coordinator].paused_until;
+        *paused_until = (self.now + pause).min(HEAL_AT).max(*paused_until);
     }
 
     fn mishap(&mut self) {
@@ -892,6 +897,7 @@ impl Coordinator {
             released: Epoch(0),
             last_acknowledged: -1,
             tick_at: None,
+            decided: None,
         }
     }
 }
@@ -901,7 +907,7 @@ impl Event {
     fn coordinator(&self) -> Option<usize> {
         match self {
             Event::AtCoordinator(coordinator, _)
-            | Event::Effects(coordinator, ..)
+            | Event::Resumes(coordinator)
             | Event::Reported(coordinator, ..)
             | Event::CoordinatorTicks(coordinator, _)
             | Event::SendHeartbeat(coordinator, _)
