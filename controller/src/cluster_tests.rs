@@ -55,6 +55,10 @@ fn config(id: u64, voters: u64, data_dir: &Path) -> Config {
 
 impl Quorum {
     async fn start(voters: u64, adjust: fn(&mut Config)) -> Self {
+        if let Ok(filter) = std::env::var("WEIR_TEST_LOG") {
+            let log = telemetry::LogConfig { filter, ..telemetry::LogConfig::default() };
+            telemetry::init_logging(&log).expect("a valid filter");
+        }
         let network = MemoryNetwork::new(MemoryNetworkConfig::default());
         let client = client(&network, 1);
         let mut quorum = Self {

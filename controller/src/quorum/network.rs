@@ -190,8 +190,9 @@ impl Link {
     ) -> Result<SnapshotResponse<TypeConfig>, StreamingError<TypeConfig>> {
         let peer = self.peer().await.map_err(Unreachable::from_string)?;
         let data = snapshot.snapshot;
-        let hello =
+        let message =
             SnapshotHello { vote: (&vote).into(), meta: (&snapshot.meta).into(), bytes: data.len() as u64 };
+        let hello = Signed { directory: self.shared.peers.ours(), message };
         let opened = peer.open_stream(MessageKind::RaftSnapshot, encode(&hello).into(), timeout).await;
         let (mut sender, mut receiver) =
             opened.map_err(|error| self.rpc_error(RPCTypes::InstallSnapshot, timeout, error))?;
