@@ -15,6 +15,7 @@ use rdkafka::consumer::{BaseConsumer, Consumer};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::message::{BorrowedMessage, Headers, Message};
 use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::cli::{Global, seconds};
 use crate::clock::{monotonic_now, wall_ms};
@@ -277,6 +278,8 @@ impl Reading {
                         troubled = Self::on_error(&error, output)?;
                     }
                 }
+                // A pipe whose reader has gone would be noticed by the next record only, which may never come.
+                None if is_reader_gone() => break,
                 None => {
                     let idle = monotonic_now().saturating_duration_since(last_record);
                     if self.idle.is_some_and(|max| idle >= max) {
@@ -358,6 +361,14 @@ impl Reading {
             _ => Err(Failure::failed(format!("cannot read: {text}"))),
         }
     }
+}
+
+/// Whether standard output is a pipe that nobody reads any more.
+fn is_reader_gone() -> bool {
+    let stdout = std::io::stdout();
+    let mut watched = [PollFd::new(&stdout, PollFlags::empty())];
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    poll(&mut watched, Some(&now)).is_ok() && watched[0].revents().contains(PollFlags::ERR)
 }
 
 fn is_about_groups(code: RDKafkaErrorCode) -> bool {
