@@ -115,7 +115,7 @@ pub enum ShardContent {
 }
 
 /// The answer once the high watermark covers the append.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ShardAppended {
     /// Offset of the first record.
     pub base_offset: Offset,

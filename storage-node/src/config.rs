@@ -169,6 +169,10 @@ pub struct Limits {
     pub fetch_session_eviction_ms: i64,
     /// Changes of the metadata that may be applied while the partitions of earlier ones are still being opened.
     pub metadata_deltas_pending_max: usize,
+    /// Requests of groups at one coordinator without an answer, the parked ones included.
+    pub forwarded_requests_max: usize,
+    /// How long the metadata may take to tell of a new owner when a coordinator says that it does not own a shard.
+    pub coordinator_recheck_ms_max: u64,
 }
 
 impl Default for Config {
@@ -244,6 +248,9 @@ impl Default for Limits {
             // As in Kafka (min.incremental.fetch.session.eviction.ms).
             fetch_session_eviction_ms: 120_000,
             metadata_deltas_pending_max: 1_024,
+            // As many as a coordinator takes of one node by default.
+            forwarded_requests_max: 20_000,
+            coordinator_recheck_ms_max: 500,
         }
     }
 }
@@ -459,6 +466,7 @@ impl Limits {
             ("read_threads", self.read_threads as u64),
             ("read_queue_max", self.read_queue_max as u64),
             ("metadata_deltas_pending_max", self.metadata_deltas_pending_max as u64),
+            ("forwarded_requests_max", self.forwarded_requests_max as u64),
         ];
         for (name, value) in positive {
             if value == 0 {

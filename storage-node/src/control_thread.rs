@@ -29,6 +29,7 @@ impl ControlThread {
         bind: SocketAddr,
         credentials: Credentials,
         keys: EndpointKeys,
+        router: Router,
         metrics: TransportMetrics,
     ) -> Result<Self, StartError> {
         let thread_error = |error| StartError::Thread { name: THREAD_NAME, error };
@@ -40,8 +41,7 @@ impl ControlThread {
         let (stopped_sender, stopped) = oneshot::channel();
         let body = move || {
             runtime.block_on(async move {
-                let endpoint =
-                    Endpoint::bind(EndpointConfig::new(bind, credentials, keys), Router::empty(), metrics);
+                let endpoint = Endpoint::bind(EndpointConfig::new(bind, credentials, keys), router, metrics);
                 let kept = endpoint.as_ref().ok().cloned();
                 // Nobody waits any more: the start was given up.
                 if bound_sender.send(endpoint).is_err() {

@@ -1,6 +1,7 @@
 //! The threads that touch disks: one log thread per data directory owns the logs there, flushers sync for it, read
 //! threads wait for cold pages. No async worker ever does.
 
+pub(crate) mod claim;
 pub(crate) mod event;
 pub(crate) mod event_queue;
 pub(crate) mod health;

@@ -7,7 +7,10 @@ pub(crate) mod config_resource;
 pub(crate) mod error_code;
 pub(crate) mod fetch_sessions;
 pub(crate) mod find_partition;
+pub(crate) mod groups;
 pub(crate) mod handlers;
 
 #[cfg(test)]
 mod data_handlers_tests;
+#[cfg(test)]
+mod group_handlers_tests;

@@ -10,6 +10,9 @@ pub mod config;
 mod control_thread;
 mod controller_client;
 mod controller_port;
+mod coordinator_port;
+mod coordinator_stream;
+mod coordinators;
 mod disk;
 mod error;
 mod handle;
@@ -22,6 +25,7 @@ mod partition;
 mod producer_ids;
 mod published_image;
 mod session;
+mod shard_logs;
 mod start;
 mod supervisor;
 #[cfg(test)]

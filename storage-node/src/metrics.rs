@@ -16,6 +16,8 @@ pub(crate) struct NodeMetrics {
     applied_index: Gauge,
     feed_losses: Counter,
     admin_requests: Family<OutcomeLabel, Counter>,
+    forwards: Family<OutcomeLabel, Counter>,
+    stale_answers: Counter,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -54,6 +56,16 @@ impl NodeMetrics {
             "Questions to the controllers for clients, by outcome",
             metrics.admin_requests.clone(),
         );
+        sub.register(
+            "forwarded_requests",
+            "Requests of groups forwarded to coordinators, by outcome",
+            metrics.forwards.clone(),
+        );
+        sub.register(
+            "stale_answers",
+            "Answers of coordinators dropped because the shard had a newer owner",
+            metrics.stale_answers.clone(),
+        );
         metrics
     }
 
@@ -75,6 +87,14 @@ impl NodeMetrics {
 
     pub(crate) fn on_feed_lost(&self) {
         self.feed_losses.inc();
+    }
+
+    pub(crate) fn on_forward(&self, answered: bool) {
+        self.forwards.get_or_create(if answered { &OK } else { &FAILED }).inc();
+    }
+
+    pub(crate) fn on_stale_answer(&self) {
+        self.stale_answers.inc();
     }
 
     pub(crate) fn on_admin_request(&self, answered: bool) {

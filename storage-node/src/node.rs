@@ -3,6 +3,7 @@
 use crate::clock::Clock;
 use crate::config::{Config, Limits};
 use crate::controller_port::ControllerPort;
+use crate::coordinator_port::CoordinatorPort;
 use crate::kafka::error_code::KafkaError;
 use crate::kafka::fetch_sessions::{FetchSessionLimits, FetchSessions};
 use crate::metrics::NodeMetrics;
@@ -27,6 +28,7 @@ pub(crate) struct Node {
     cluster_id: Str,
     published: Arc<PublishedImage>,
     controller: Arc<dyn ControllerPort>,
+    coordinators: Arc<dyn CoordinatorPort>,
     producer_ids: ProducerIds,
     file_configs: ConfigMap,
     partitions: Arc<Partitions>,
@@ -49,6 +51,7 @@ pub(crate) struct NodeParts<'a> {
     pub(crate) partitions: Arc<Partitions>,
     pub(crate) published: Arc<PublishedImage>,
     pub(crate) controller: Arc<dyn ControllerPort>,
+    pub(crate) coordinators: Arc<dyn CoordinatorPort>,
     /// This node's registration, once there is one.
     pub(crate) broker_epoch: watch::Receiver<Option<BrokerEpoch>>,
     pub(crate) clock: Clock,
@@ -64,6 +67,7 @@ impl Node {
             partitions,
             published,
             controller,
+            coordinators,
             broker_epoch,
             clock,
             metrics,
@@ -77,6 +81,7 @@ impl Node {
             published,
             producer_ids: ProducerIds::new(id, Arc::clone(&controller), broker_epoch),
             controller,
+            coordinators,
             file_configs,
             partitions,
             fetch_sessions: FetchSessions::new(FetchSessionLimits {
@@ -135,6 +140,11 @@ impl Node {
     /// Ids for idempotent producers.
     pub(crate) fn producer_ids(&self) -> &ProducerIds {
         &self.producer_ids
+    }
+
+    /// The way to the coordinators of groups.
+    pub(crate) fn coordinators(&self) -> &dyn CoordinatorPort {
+        &*self.coordinators
     }
 
     /// Whether asking for an unknown topic may create it.

@@ -9,6 +9,7 @@ use crate::config::Config;
 use crate::control_thread::ControlThread;
 use crate::controller_client::{ControllerClient, ControllerTiming};
 use crate::controller_port::ControllerPort;
+use crate::coordinators::{Coordinators, ForwardLimits};
 use crate::error::StartError;
 use crate::handle::{KafkaAddress, NodeHandle, Phase};
 use crate::metadata_feed::MetadataFeed;
@@ -18,6 +19,7 @@ use crate::open_partitions::open_partitions;
 use crate::partition::{PartitionMetrics, Partitions, PartitionsConfig};
 use crate::published_image::PublishedImage;
 use crate::session::{Session, SessionState};
+use crate::shard_logs::{self, ShardLogs, ShardLogsSlot};
 use crate::supervisor::Supervisor;
 use kafka_wire::{BoundListener, HostPort, ListenerConfig, WireMetrics, bind_listeners};
 use log_engine::{DataDir, DataDirOptions, RealDisk};
@@ -26,7 +28,7 @@ use proto_types::controller_api::RegisterNode;
 use proto_types::ids::{DirectoryId, Incarnation, NodeId};
 use proto_types::metadata::Listener;
 use quic_transport::pki::{CredentialFiles, Credentials};
-use quic_transport::{Identity, NodeKeys, Role, TransportMetrics};
+use quic_transport::{Identity, NodeKeys, Role, Router, TransportMetrics};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -51,12 +53,15 @@ pub async fn start(config: Config) -> Result<NodeHandle, StartError> {
     let directories = open_directories(&config).await?;
     let keys = NodeKeys::load_or_create(&directories[0].path().join(NODE_KEYS_FILE))?.endpoint("control");
     let listeners = bind_kafka(&config)?;
+    let shard_logs = ShardLogsSlot::default();
+    let router = shard_logs::add_routes(Router::builder(), &shard_logs).build();
     let control =
-        ControlThread::start(config.control.bind, credentials, keys, metrics.transport.clone()).await?;
+        ControlThread::start(config.control.bind, credentials, keys, router, metrics.transport.clone())
+            .await?;
     let (phase, phase_seen) = watch::channel(Phase::Starting);
     let session_state = watch::Sender::new(SessionState::default());
     let http = serve_http(&config, registry, phase_seen.clone(), session_state.subscribe()).await?;
-    let bound = Bound { directories, listeners, control, http };
+    let bound = Bound { directories, listeners, control, shard_logs, http };
     run(config, bound, metrics, (phase, phase_seen), session_state)
 }
 
@@ -85,6 +90,7 @@ struct Bound {
     directories: Vec<DataDir>,
     listeners: Vec<BoundListener>,
     control: ControlThread,
+    shard_logs: ShardLogsSlot,
     http: Option<HttpServer>,
 }
 
@@ -96,7 +102,7 @@ fn run(
     (phase, phase_seen): (watch::Sender<Phase>, watch::Receiver<Phase>),
     session_state: watch::Sender<SessionState>,
 ) -> Result<NodeHandle, StartError> {
-    let Bound { directories, listeners, control, http } = bound;
+    let Bound { directories, listeners, control, shard_logs, http } = bound;
     let clock = Clock::start();
     let call_max = Duration::from_millis(config.limits.controller_call_ms_max);
     let seed = Uuid::new_v4().as_u64_pair().0;
@@ -109,7 +115,16 @@ fn run(
     let file_configs = file_configs(&config, &kafka);
     let partitions = start_partitions(&config, &file_configs, directories, clock, metrics.partitions)?;
 
+    let served = shard_logs.set(ShardLogs { partitions: Arc::clone(&partitions), clock });
+    assert!(served.is_ok(), "the partitions are started once");
+
     let published = Arc::new(PublishedImage::default());
+    let coordinators = Coordinators::new(
+        control.transport(),
+        Arc::clone(&published),
+        forward_limits(&config),
+        Arc::clone(&metrics.node),
+    );
     let (stopping, broker_epoch) = (watch::Sender::new(false), watch::Sender::new(None));
     let node = Arc::new(Node::new(NodeParts {
         config: &config,
@@ -117,6 +132,7 @@ fn run(
         partitions: Arc::clone(&partitions),
         published: Arc::clone(&published),
         controller: Arc::clone(&client) as Arc<dyn ControllerPort>,
+        coordinators: Arc::new(coordinators),
         broker_epoch: broker_epoch.subscribe(),
         clock,
         metrics: Arc::clone(&metrics.node),
@@ -252,6 +268,14 @@ fn timing(config: &Config) -> ControllerTiming {
         retry_max: Duration::from_millis(config.limits.controller_retry_ms_max),
         connect_min: Duration::from_millis(config.limits.controller_connect_ms_min),
         connect_max: Duration::from_millis(config.limits.controller_call_ms_max),
+    }
+}
+
+fn forward_limits(config: &Config) -> ForwardLimits {
+    ForwardLimits {
+        requests_max: config.limits.forwarded_requests_max,
+        open_max: Duration::from_millis(config.limits.controller_call_ms_max),
+        recheck: Duration::from_millis(config.limits.coordinator_recheck_ms_max),
     }
 }
 

@@ -3,10 +3,12 @@
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::controller_port::{ControllerFailure, ControllerPort};
+use crate::coordinator_port::{CoordinatorPort, GroupCall, NoAnswer};
 use crate::metrics::NodeMetrics;
 use crate::node::{Node, NodeParts};
 use crate::partition::{PartitionLimits, PartitionMetrics, Partitions, PartitionsConfig};
 use crate::published_image::PublishedImage;
+use bytes::Bytes;
 use kafka_wire::{ConnectionId, HostPort, ListenerInfo, RequestContext};
 use kafka_wire_core::{Request, Writer};
 use log_engine::{DataDir, DataDirOptions, RealDisk};
@@ -35,6 +37,23 @@ pub(crate) struct FakeController {
     answer: Box<dyn Fn(&ControllerRequest) -> Answer + Send + Sync>,
 }
 
+/// Plays the coordinators: keeps the calls, and answers as the test says; by default nobody is there.
+#[derive(Default)]
+pub(crate) struct FakeCoordinators {
+    pub(crate) asked: Mutex<Vec<GroupCall>>,
+    pub(crate) answer: Mutex<Option<CoordinatorAnswer>>,
+}
+
+type CoordinatorAnswer = Box<dyn Fn(&GroupCall) -> Result<Bytes, NoAnswer> + Send + Sync>;
+
+impl CoordinatorPort for FakeCoordinators {
+    fn forward(&self, call: GroupCall) -> BoxFuture<'_, Result<Bytes, NoAnswer>> {
+        let answer = self.answer.lock().as_ref().map_or(Err(NoAnswer::NotAvailable), |answer| answer(&call));
+        self.asked.lock().push(call);
+        Box::pin(async move { answer })
+    }
+}
+
 type Answer = Result<ControllerReply, ControllerFailure>;
 
 impl ControllerPort for FakeController {
@@ -49,6 +68,7 @@ impl ControllerPort for FakeController {
 pub(crate) struct TestNode {
     pub(crate) node: Arc<Node>,
     pub(crate) controller: Arc<FakeController>,
+    pub(crate) coordinators: Arc<FakeCoordinators>,
     pub(crate) published: Arc<PublishedImage>,
 }
 
@@ -100,6 +120,7 @@ impl TestNode {
         let config =
             Config { cluster_id: CLUSTER.into(), node_id: 1, kafka: kafka.clone(), ..Config::default() };
         let controller = Arc::new(FakeController { asked: Mutex::default(), answer: Box::new(answer) });
+        let coordinators = Arc::new(FakeCoordinators::default());
         let partitions = PartitionsConfig {
             node: NodeId(1),
             file_configs: kafka.clone(),
@@ -113,11 +134,12 @@ impl TestNode {
             partitions: Partitions::start(partitions, data).expect("threads can be started"),
             published: Arc::clone(&published),
             controller: Arc::clone(&controller) as Arc<dyn ControllerPort>,
+            coordinators: Arc::clone(&coordinators) as Arc<dyn CoordinatorPort>,
             broker_epoch: watch::Sender::new(Some(BrokerEpoch(1))).subscribe(),
             clock: Clock::start(),
             metrics: Arc::new(NodeMetrics::default()),
         });
-        Self { node: Arc::new(node), controller, published }
+        Self { node: Arc::new(node), controller, coordinators, published }
     }
 
     /// Commits more changes.

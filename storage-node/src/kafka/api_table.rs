@@ -4,10 +4,11 @@
 //! are queued in order and answered while the next request of the connection is read.
 
 use super::handlers::{
-    alter_configs, create_partitions, create_topics, delete_records, delete_topics, describe_cluster,
-    describe_configs, describe_log_dirs, describe_topic_partitions, fetch, find_coordinator,
-    incremental_alter_configs, init_producer_id, list_config_resources, list_offsets, metadata,
-    offset_for_leader_epoch, produce, sasl_authenticate, sasl_handshake,
+    alter_configs, create_partitions, create_topics, delete_groups, delete_records, delete_topics,
+    describe_cluster, describe_configs, describe_groups, describe_log_dirs, describe_topic_partitions, fetch,
+    find_coordinator, heartbeat, incremental_alter_configs, init_producer_id, join_group, leave_group,
+    list_config_resources, list_groups, list_offsets, metadata, offset_commit, offset_delete, offset_fetch,
+    offset_for_leader_epoch, produce, sasl_authenticate, sasl_handshake, sync_group,
 };
 use crate::node::Node;
 use kafka_wire::{ApiTable, TableError, route, staged};
@@ -20,7 +21,15 @@ pub(crate) fn api_table(cluster_id: &str, node: NodeId) -> Result<ApiTable<Node>
         route(4..=18, fetch::handle),
         route(1..=11, list_offsets::handle),
         route(0..=13, metadata::handle),
+        route(2..=10, offset_commit::handle),
+        route(1..=10, offset_fetch::handle),
         route(0..=6, find_coordinator::handle),
+        route(0..=9, join_group::handle),
+        route(0..=4, heartbeat::handle),
+        route(0..=5, leave_group::handle),
+        route(0..=5, sync_group::handle),
+        route(0..=6, describe_groups::handle),
+        route(0..=5, list_groups::handle),
         route(0..=1, sasl_handshake::handle),
         route(2..=7, create_topics::handle),
         route(1..=6, delete_topics::handle),
@@ -32,7 +41,9 @@ pub(crate) fn api_table(cluster_id: &str, node: NodeId) -> Result<ApiTable<Node>
         route(1..=5, describe_log_dirs::handle),
         route(0..=2, sasl_authenticate::handle),
         route(0..=3, create_partitions::handle),
+        route(0..=3, delete_groups::handle),
         route(0..=1, incremental_alter_configs::handle),
+        route(0..=0, offset_delete::handle),
         route(0..=2, describe_cluster::handle),
         route(0..=1, list_config_resources::handle),
         route(0..=0, describe_topic_partitions::handle),

@@ -164,7 +164,8 @@ impl Slot {
             if leads && end > view.high_watermark {
                 self.shard.repeated.push((end, appended, reply));
             } else {
-                let unknown = || ShardLogError::Unknown("the leadership ended before it was committed".to_owned());
+                let unknown =
+                    || ShardLogError::Unknown("the leadership ended before it was committed".to_owned());
                 // Whoever asked may have gone.
                 _ = reply.send(if leads { Ok(appended) } else { Err(unknown()) });
             }

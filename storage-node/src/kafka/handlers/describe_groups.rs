@@ -1,0 +1,38 @@
+//! DescribeGroups: members and state of groups. Answered by their coordinators; each group is asked for apart, and the
+//! answers put together in the request's order.
+
+use crate::kafka::groups::{self, GroupApi};
+use crate::node::Node;
+use futures_util::future::join_all;
+use kafka_wire::RequestContext;
+use kafka_wire_core::ErrorCode;
+use kafka_wire_core::messages::describe_groups::{
+    DescribeGroupsRequest, DescribeGroupsResponse, DescribedGroup,
+};
+use std::sync::Arc;
+
+pub(crate) async fn handle(
+    node: Arc<Node>,
+    context: RequestContext,
+    request: DescribeGroupsRequest,
+) -> DescribeGroupsResponse {
+    let parts = request.groups.into_iter().map(|group| {
+        let include_authorized_operations = request.include_authorized_operations;
+        let part = DescribeGroupsRequest { groups: vec![group], include_authorized_operations };
+        let (node, context) = (&node, &context);
+        async move { groups::forward(node, context, &part.groups[0], &part).await.groups }
+    });
+    let groups = join_all(parts).await.into_iter().flatten().collect();
+    DescribeGroupsResponse { throttle_time_ms: 0, groups }
+}
+
+impl GroupApi for DescribeGroupsRequest {
+    fn refuse(&self, _version: i16, error: ErrorCode) -> DescribeGroupsResponse {
+        let groups = self.groups.iter().map(|group| DescribedGroup {
+            error_code: error,
+            group_id: group.clone(),
+            ..DescribedGroup::default()
+        });
+        DescribeGroupsResponse { throttle_time_ms: 0, groups: groups.collect() }
+    }
+}
