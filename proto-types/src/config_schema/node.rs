@@ -150,7 +150,7 @@ pub static NODE_CONFIGS: &[ConfigDef] = rows! {
         "Most client connections of a node.";
     "max.connections.per.ip", Int, Some("2000"), Min(1), read_only_row =>
         "Most client connections of a node from one address.";
-    "max.decompressed.message.bytes", Int, Some("2147483639"), Range { min: 1, max: 2_147_483_639 }, later =>
+    "max.decompressed.message.bytes", Int, Some("2147483639"), Range { min: 1, max: 2_147_483_639 } =>
         "Default of the topic config of the same name.";
     "max.incremental.fetch.session.cache.slots", Int, Some("1000"), Min(0), read_only_row =>
         "Most fetch sessions that a node remembers.";

@@ -40,7 +40,7 @@ pub static TOPIC_CONFIGS: &[ConfigDef] = rows! {
         "With remote storage: time kept on local disk; -2 means `retention.ms`.";
     "max.compaction.lag.ms", Long, Some("9223372036854775807"), Min(1), later =>
         "A record becomes compactable at the latest after so long.";
-    "max.decompressed.message.bytes", Int, Some("2147483639"), Range { min: 1, max: 2_147_483_639 }, later =>
+    "max.decompressed.message.bytes", Int, Some("2147483639"), Range { min: 1, max: 2_147_483_639 } =>
         "Largest size of one batch after decompression, where the broker must decompress it.";
     "max.message.bytes", Int, Some("1048588"), Min(0) =>
         "Largest record batch that producers may write, after compression.";
