@@ -216,6 +216,32 @@ impl Default for GroupsConfig {
     }
 }
 
+impl GroupsConfig {
+    /// Sets one of Kafka's settings by Kafka's name; names of other things are not looked at. The error says what is wrong
+    /// with the value.
+    pub fn set(&mut self, name: &str, value: &str) -> Result<(), String> {
+        fn parsed<T: std::str::FromStr<Err: std::fmt::Display>>(
+            into: &mut T,
+            value: &str,
+        ) -> Result<(), String> {
+            *into = value.trim().parse().map_err(|error| format!("{value:?}: {error}"))?;
+            Ok(())
+        }
+        match name {
+            "group.min.session.timeout.ms" => parsed(&mut self.group_min_session_timeout_ms, value),
+            "group.max.session.timeout.ms" => parsed(&mut self.group_max_session_timeout_ms, value),
+            "group.initial.rebalance.delay.ms" => parsed(&mut self.group_initial_rebalance_delay_ms, value),
+            "group.max.size" => parsed(&mut self.group_max_size, value),
+            "offset.metadata.max.bytes" => parsed(&mut self.offset_metadata_max_bytes, value),
+            "offsets.retention.minutes" => parsed(&mut self.offsets_retention_minutes, value),
+            "offsets.retention.check.interval.ms" => {
+                parsed(&mut self.offsets_retention_check_interval_ms, value)
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
 impl Default for LimitsConfig {
     fn default() -> Self {
         let core = CoreConfig::default();
@@ -405,6 +431,17 @@ mod tests {
         let config = usable();
         assert_eq!(config.validate(), Ok(()));
         assert_eq!(load(&config.to_toml()).expect("readable"), config);
+    }
+
+    #[test]
+    fn kafkas_names_are_understood() {
+        let mut groups = GroupsConfig::default();
+        assert_eq!(groups.set("group.max.size", "7"), Ok(()));
+        assert_eq!(groups.group_max_size, 7);
+        assert!(groups.set("group.max.size", "many").expect_err("no number").contains("many"));
+        let before = groups.clone();
+        assert_eq!(groups.set("num.partitions", "3"), Ok(()));
+        assert_eq!(groups, before, "it is no setting of groups");
     }
 
     #[test]

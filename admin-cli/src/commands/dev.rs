@@ -1,4 +1,5 @@
-//! `weir dev`: a whole cluster in this process: one controller and one storage node on an embedded data directory.
+//! `weir dev`: a whole cluster in this process: one controller, one storage node and one
+//! coordinator on an embedded data directory.
 //!
 //! The daemons are the same libraries that run as processes elsewhere; they talk QUIC with certificates of an authority
 //! that lives in the data directory. The controller has a runtime of its own, so that elections and heartbeats do not
@@ -32,7 +33,8 @@ pub(crate) struct DevArgs {
     /// Port for Kafka clients on 127.0.0.1 and [::1]; 0 takes free ones
     #[arg(long, default_value = "9092", value_name = "PORT")]
     kafka_port: u16,
-    /// Port of the storage node's /metrics, /healthz and /readyz; the controller has the next one; 0 takes free ones
+    /// Port of the storage node's /metrics, /healthz and /readyz; controller and coordinator have the next two; 0 takes
+    /// free ones
     /// [default: 9292, or free ones if that is taken]
     #[arg(long, value_name = "PORT")]
     http_port: Option<u16>,

@@ -4,6 +4,7 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 use std::time::Duration;
 
 use controller::{ControllerHandle, Voter};
+use coordinator::CoordinatorHandle;
 use storage_node::NodeHandle;
 use storage_node::config::{Certificates, ControllerAddress, Http, Listener};
 use telemetry::{HttpConfig, HttpServer, Registry};
@@ -11,7 +12,7 @@ use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
 
 use super::DevArgs;
-use super::data_directory::{CONTROLLER_ID, DataDirectory, NODE_ID};
+use super::data_directory::{CONTROLLER_ID, COORDINATOR_ID, DataDirectory, NODE_ID};
 use crate::failure::Failure;
 
 /// The storage node's HTTP port, unless it is taken.
@@ -32,6 +33,8 @@ pub(super) struct Addresses {
 pub(super) struct Daemons {
     pub(super) addresses: Addresses,
     node: NodeHandle,
+    coordinator: CoordinatorHandle,
+    coordinator_http: HttpServer,
     controller: ControllerHandle,
     controller_http: HttpServer,
     /// The controller's own.
@@ -59,9 +62,9 @@ impl Drop for OwnRuntime {
 }
 
 impl Daemons {
-    /// Starts controller and storage node and waits until clients are served.
+    /// Starts controller, coordinator and storage node and waits until clients are served.
     pub(super) async fn start(data: &DataDirectory, args: &DevArgs) -> Result<Self, Failure> {
-        let (node_http, controller_http) = http_addresses(args.http_port)?;
+        let [node_http, controller_http, coordinator_http] = http_addresses(args.http_port)?;
         let listeners = kafka_listeners(args.kafka_port)?;
         let controller_runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
@@ -89,18 +92,37 @@ impl Daemons {
         let started = starting.await.map_err(|error| Failure::failed(error.to_string()))?;
         let (controller, controller_http) = started?;
         let config = node_config(data, args, controller.address(), listeners, node_http);
-        let node = match start_node(config).await {
-            Ok(node) => node,
-            Err(failure) => {
+        // Neither needs the other to start.
+        let (node, coordinator) = tokio::join!(
+            start_node(config),
+            start_coordinator(data, args, controller.address(), coordinator_http)
+        );
+        let (node, (coordinator, coordinator_http)) = match (node, coordinator) {
+            (Ok(node), Ok(coordinator)) => (node, coordinator),
+            (node, coordinator) => {
+                let failure = match (&node, &coordinator) {
+                    (Err(failure), _) | (_, Err(failure)) => failure.clone(),
+                    (Ok(_), Ok(_)) => unreachable!("one of them failed"),
+                };
+                if let Ok((coordinator, http)) = coordinator {
+                    coordinator.shutdown().await;
+                    http.shutdown(HTTP_GRACE).await;
+                }
+                if let Ok(node) = node {
+                    node.shutdown().await;
+                }
                 stop_controller(controller_runtime, controller, controller_http).await;
                 return Err(failure);
             }
         };
-        let http = node.http_address().into_iter().chain([controller_http.local_addr()]).collect();
+        let others = [controller_http.local_addr(), coordinator_http.local_addr()];
+        let http = node.http_address().into_iter().chain(others).collect();
         let kafka = node.kafka_addresses().iter().map(|address| address.bound).collect();
         Ok(Self {
             addresses: Addresses { kafka, http },
             node,
+            coordinator,
+            coordinator_http,
             controller,
             controller_http,
             controller_runtime,
@@ -113,15 +135,21 @@ impl Daemons {
             failure = self.node.failed() => {
                 Failure::failed(format!("the storage node cannot go on: {failure}"))
             }
+            failure = self.coordinator.failed() => {
+                Failure::failed(format!("the coordinator cannot go on: {failure}"))
+            }
             reason = self.controller.failed() => {
                 Failure::failed(format!("the controller cannot go on: {reason}"))
             }
         }
     }
 
-    /// Stops the daemons, the storage node first: it still has something to tell the controller.
+    /// Stops the daemons, the controller last: the others still have something to tell it.
     pub(super) async fn shutdown(self) {
+        // Parked requests of groups end with the door.
         self.node.shutdown().await;
+        self.coordinator.shutdown().await;
+        self.coordinator_http.shutdown(HTTP_GRACE).await;
         stop_controller(self.controller_runtime, self.controller, self.controller_http).await;
     }
 }
@@ -140,6 +168,32 @@ async fn start_node(config: storage_node::Config) -> Result<NodeHandle, Failure>
     }
 }
 
+async fn start_coordinator(
+    data: &DataDirectory,
+    args: &DevArgs,
+    controller: SocketAddr,
+    http: SocketAddr,
+) -> Result<(CoordinatorHandle, HttpServer), Failure> {
+    let failed =
+        |error: &dyn std::fmt::Display| Failure::failed(format!("the coordinator cannot start: {error}"));
+    let mut registry = Registry::default();
+    let config = coordinator_config(data, args, controller, http)?;
+    let coordinator = coordinator::start(config, data.coordinator_credentials()?, &mut registry)
+        .map_err(|error| failed(&error))?;
+    let served = HttpServer::bind(HttpConfig::at(http), registry, coordinator.readiness()).await;
+    let ready = coordinator.ready().await;
+    let failure = match (served, ready) {
+        (Ok(http), Ok(())) => return Ok((coordinator, http)),
+        (Ok(http), Err(failure)) => {
+            http.shutdown(HTTP_GRACE).await;
+            failed(&failure)
+        }
+        (Err(error), _) => failed(&error),
+    };
+    coordinator.shutdown().await;
+    Err(failure)
+}
+
 async fn stop_controller(runtime: OwnRuntime, controller: ControllerHandle, http: HttpServer) {
     let stopped = runtime.spawn(async move {
         controller.shutdown().await;
@@ -150,19 +204,19 @@ async fn stop_controller(runtime: OwnRuntime, controller: ControllerHandle, http
     }
 }
 
-/// Addresses for the storage node's and the controller's HTTP endpoints.
-fn http_addresses(port: Option<u16>) -> Result<(SocketAddr, SocketAddr), Failure> {
+/// Addresses for the HTTP endpoints of storage node, controller and coordinator, in this order.
+fn http_addresses(port: Option<u16>) -> Result<[SocketAddr; 3], Failure> {
     let loopback = |port: u16| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+    let from = |port: u16| [port, port + 1, port + 2].map(loopback);
     match port {
-        Some(0) => Ok((loopback(0), loopback(0))),
-        Some(port) => match port.checked_add(1) {
-            Some(next) => Ok((loopback(port), loopback(next))),
-            None => Err(Failure::usage("--http-port must be below 65535: the controller takes the next one")),
-        },
+        Some(0) => Ok([0; 3].map(loopback)),
+        Some(port) if port <= u16::MAX - 2 => Ok(from(port)),
+        Some(_) => Err(Failure::usage(
+            "--http-port must be at most 65533: controller and coordinator take the next two",
+        )),
         None => {
-            let (node, controller) = (loopback(HTTP_PORT), loopback(HTTP_PORT + 1));
-            let free = is_free(node) && is_free(controller);
-            Ok(if free { (node, controller) } else { (loopback(0), loopback(0)) })
+            let standard = from(HTTP_PORT);
+            Ok(if standard.into_iter().all(is_free) { standard } else { [0; 3].map(loopback) })
         }
     }
 }
@@ -234,4 +288,33 @@ fn node_config(
     config.kafka.insert("auto.create.topics.enable".to_owned(), auto_create);
     config.kafka.extend(args.configs.iter().cloned());
     config
+}
+
+fn coordinator_config(
+    data: &DataDirectory,
+    args: &DevArgs,
+    controller: SocketAddr,
+    http: SocketAddr,
+) -> Result<coordinator::Config, Failure> {
+    let mut config = coordinator::Config {
+        id: COORDINATOR_ID,
+        cluster_id: data.cluster_id.clone(),
+        listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
+        controllers: vec![coordinator::ControllerAddress {
+            id: CONTROLLER_ID,
+            address: controller.to_string(),
+        }],
+        keys_file: data.coordinator()?.join("transport.keys"),
+        ..coordinator::Config::default()
+    };
+    // As in the configuration that Kafka ships for trying it out: nobody waits for members that will not come.
+    config.groups.group_initial_rebalance_delay_ms = 0;
+    for (name, value) in &args.configs {
+        config
+            .groups
+            .set(name, value)
+            .map_err(|fault| Failure::usage(format!("--config {name}: {fault}")))?;
+    }
+    config.http.address = http;
+    Ok(config)
 }

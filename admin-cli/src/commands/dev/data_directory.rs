@@ -4,9 +4,10 @@
 //! weir-data/
 //!   lock            held while a process uses the directory
 //!   cluster-id      written last when the directory is made: without it the directory is not ours
-//!   pki/            authority/ controller/ storage-node/
+//!   pki/            authority/ controller/ storage-node/ coordinator/
 //!   controller/     the metadata log
 //!   storage-node/   the partitions
+//!   coordinator/    the keys of its endpoint; groups and offsets are in the partitions
 //! ```
 
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
@@ -26,13 +27,17 @@ use crate::failure::Failure;
 pub(super) const CONTROLLER_ID: u64 = 1;
 /// The only storage node.
 pub(super) const NODE_ID: i32 = 1;
+/// The only coordinator.
+pub(super) const COORDINATOR_ID: i32 = 1;
 /// A data directory outlives its reason; certificates that end would only surprise.
 const VALIDITY: Duration = Duration::from_secs(10 * 365 * 86_400);
 const LOCK: &str = "lock";
 const CLUSTER_ID: &str = "cluster-id";
 const PKI: &str = "pki";
+const AUTHORITY: &str = "authority";
 const CONTROLLER: &str = "controller";
 const STORAGE_NODE: &str = "storage-node";
+const COORDINATOR: &str = "coordinator";
 
 /// A directory that this process alone uses.
 #[derive(Debug)]
@@ -62,6 +67,9 @@ impl DataDirectory {
             Err(error) if error.kind() == ErrorKind::NotFound => make(path)?,
             Err(error) => return Err(failed("read the cluster id", &error)),
         };
+        // A directory of an earlier version knows fewer daemons.
+        make_certificates(&path.join(PKI), &cluster_id)
+            .map_err(|error| unusable(path, &format!("{PKI}: {error}")))?;
         Ok(Self { path: path.to_owned(), cluster_id, _lock: lock })
     }
 
@@ -75,6 +83,20 @@ impl DataDirectory {
 
     pub(super) fn controller_credentials(&self) -> Result<Credentials, Failure> {
         Credentials::load(&CredentialFiles::in_directory(&self.path.join(PKI).join(CONTROLLER)))
+            .map_err(|error| unusable(&self.path, &error.to_string()))
+    }
+
+    /// The folder of the coordinator; made when it is asked for.
+    pub(super) fn coordinator(&self) -> Result<PathBuf, Failure> {
+        let path = self.path.join(COORDINATOR);
+        private_directories()
+            .create(&path)
+            .map_err(|error| Failure::failed(format!("cannot make {}: {error}", path.display())))?;
+        Ok(path)
+    }
+
+    pub(super) fn coordinator_credentials(&self) -> Result<Credentials, Failure> {
+        Credentials::load(&CredentialFiles::in_directory(&self.path.join(PKI).join(COORDINATOR)))
             .map_err(|error| unusable(&self.path, &error.to_string()))
     }
 
@@ -102,7 +124,7 @@ fn refuse_foreign(path: &Path) -> Result<(), Failure> {
     let unreadable = |error: io::Error| {
         Failure::failed(format!("cannot read the data directory {}: {error}", path.display()))
     };
-    let ours = [LOCK, CLUSTER_ID, PKI, CONTROLLER, STORAGE_NODE, "lost+found", "cluster-id.new"];
+    let ours = [LOCK, CLUSTER_ID, PKI, CONTROLLER, STORAGE_NODE, COORDINATOR, "lost+found", "cluster-id.new"];
     for entry in fs::read_dir(path).map_err(unreadable)? {
         let name = entry.map_err(unreadable)?.file_name();
         if !ours.iter().any(|known| name == *known) {
@@ -157,10 +179,10 @@ fn checked_id(path: &Path, id: &str) -> Result<String, Failure> {
 fn make(path: &Path) -> Result<String, Failure> {
     let id = new_cluster_id();
     let made = (|| -> Result<(), MakeError> {
-        for name in [PKI, CONTROLLER, STORAGE_NODE] {
+        for name in [PKI, CONTROLLER, STORAGE_NODE, COORDINATOR] {
             remove(&path.join(name))?;
         }
-        make_certificates(&path.join(PKI), &id)?;
+        make_authority(&path.join(PKI), &id)?;
         let new = path.join("cluster-id.new");
         let mut file = OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(&new)?;
         writeln!(file, "{id}")?;
@@ -184,22 +206,37 @@ enum MakeError {
     Identity(#[from] quic_transport::IdentityError),
 }
 
+fn make_authority(pki: &Path, cluster_id: &str) -> Result<(), MakeError> {
+    let authority = CertificateAuthority::create(cluster_id, validity())?;
+    let directory = pki.join(AUTHORITY);
+    private_directories().create(&directory)?;
+    authority.store(&directory)?;
+    Ok(())
+}
+
+/// Makes the certificates of the daemons that have none yet.
 fn make_certificates(pki: &Path, cluster_id: &str) -> Result<(), MakeError> {
-    let validity = Validity::starting(wall_time(), VALIDITY);
-    let authority = CertificateAuthority::create(cluster_id, validity)?;
-    let authority_directory = pki.join("authority");
-    private_directories().create(&authority_directory)?;
-    authority.store(&authority_directory)?;
-    let node_id = u64::from(NODE_ID.unsigned_abs());
-    for (name, role, id) in
-        [(CONTROLLER, Role::Controller, CONTROLLER_ID), (STORAGE_NODE, Role::StorageNode, node_id)]
-    {
+    let number = |id: i32| u64::from(id.unsigned_abs());
+    let daemons = [
+        (CONTROLLER, Role::Controller, CONTROLLER_ID),
+        (STORAGE_NODE, Role::StorageNode, number(NODE_ID)),
+        (COORDINATOR, Role::Coordinator, number(COORDINATOR_ID)),
+    ];
+    for (name, role, id) in daemons {
         let directory = pki.join(name);
+        let files = CredentialFiles::in_directory(&directory);
+        if files.key.exists() {
+            continue;
+        }
         private_directories().create(&directory)?;
-        let credentials = authority.issue(&Identity::new(cluster_id, role, id)?, validity)?;
-        credentials.store(&CredentialFiles::in_directory(&directory))?;
+        let authority = CertificateAuthority::load(&pki.join(AUTHORITY))?;
+        authority.issue(&Identity::new(cluster_id, role, id)?, validity())?.store(&files)?;
     }
     Ok(())
+}
+
+fn validity() -> Validity {
+    Validity::starting(wall_time(), VALIDITY)
 }
 
 /// A new id in the form of Kafka's: 16 random bytes in base64 for URLs.
@@ -226,6 +263,16 @@ mod tests {
         let reset = DataDirectory::open(&path, true).unwrap();
         assert_ne!(reset.cluster_id, id);
         assert!(!path.join(CONTROLLER).exists());
+    }
+
+    #[test]
+    fn a_directory_of_an_earlier_version_gets_what_it_lacks() {
+        let temporary = tempfile::tempdir().unwrap();
+        drop(DataDirectory::open(temporary.path(), false).unwrap());
+        fs::remove_dir_all(temporary.path().join(PKI).join(COORDINATOR)).unwrap();
+        let data = DataDirectory::open(temporary.path(), false).unwrap();
+        let credentials = data.coordinator_credentials().unwrap();
+        assert_eq!(credentials.identity().role(), Role::Coordinator);
     }
 
     #[test]
