@@ -195,10 +195,10 @@ impl ConfigDef {
         };
         match self.allowed {
             Allowed::Between(min, _) if number < min => {
-                self.refuse(format!("{number:?}"), &format!("Value must be at least {min}"))
+                self.refuse(double_text(number), &format!("Value must be at least {min}"))
             }
             Allowed::Between(_, max) if number > max => {
-                self.refuse(format!("{number:?}"), &format!("Value must be no more than {max}"))
+                self.refuse(double_text(number), &format!("Value must be no more than {max}"))
             }
             _ => Ok(()),
         }
@@ -226,8 +226,9 @@ impl ConfigDef {
     }
 
     fn check_text(&self, value: &str) -> Result<(), String> {
+        let value = value.trim();
         match self.allowed {
-            Allowed::OneOf(names) if !names.contains(&value.trim()) => {
+            Allowed::OneOf(names) if !names.contains(&value) => {
                 self.refuse(value, &format!("String must be one of: {}", names.join(", ")))
             }
             _ => Ok(()),
@@ -370,6 +371,15 @@ pub fn integer(value: &str) -> Option<i64> {
 pub fn list(value: &str) -> impl Iterator<Item = &str> {
     let empty = value.trim().is_empty();
     value.split(',').map(str::trim).filter(move |_| !empty)
+}
+
+/// A number as Java writes it.
+fn double_text(number: f64) -> String {
+    if number == 0.0 || (1e-3..1e7).contains(&number.abs()) {
+        return format!("{number:?}");
+    }
+    let text = format!("{number:E}");
+    if text.contains('.') { text } else { text.replace('E', ".0E") }
 }
 
 fn is_partition_and_node(item: &str) -> bool {
