@@ -267,7 +267,7 @@ impl ShardTask {
                 self.services.metrics.on_loaded(since.elapsed(), skipped);
                 self.mark_loading(false);
                 self.count();
-                tracing::info!(shard = %self.shard, epoch = %self.epoch, took = ?since.elapsed(), "shard served");
+                tracing::debug!(shard = %self.shard, epoch = %self.epoch, took = ?since.elapsed(), "shard served");
             }
             (Owned::Claiming | Owned::Loading(..), None) => {
                 self.services.metrics.on_reload();

@@ -2,7 +2,8 @@
 //!
 //! One long-lived stream per coordinator ([`CoordinatorStream`]) carries all requests; who owns a shard, the image says. A
 //! coordinator that does not own it (any more, or not yet) is asked once; then the image has the time of
-//! `recheck` to say something newer before the owner is looked up again, once. An answer that was given under an older
+//! `recheck` to say something newer before the owner is looked up again, once. A request is given up when the shard gets
+//! another owner: what became of it is not known. An answer that was given under an older
 //! coordinator epoch than the image's is not passed on: a newer owner may have said otherwise.
 
 use crate::coordinator_port::{CoordinatorPort, GroupCall, NoAnswer};
@@ -18,6 +19,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 use storage_node_core::image::{ClusterImage, ShardImage};
+
+/// Longer than any process lives.
+const FOREVER: Duration = Duration::from_secs(u32::MAX as u64);
 
 /// Bounds of [`Coordinators`].
 #[derive(Debug, Clone, Copy)]
@@ -81,7 +85,15 @@ impl Coordinators {
             return Attempt::Failed(NoAnswer::NotAvailable);
         };
         let stream = self.stream(target);
-        match stream.ask(call).await {
+        // A parked request may wait for minutes, but not at a coordinator that has lost the shard.
+        let moved = |image: &ClusterImage| image.shard(call.shard) != Some(owner);
+        let answer = tokio::select! {
+            answer = stream.ask(call) => answer,
+            _image = self.published.wait_for(FOREVER, moved) => {
+                return Attempt::Failed(NoAnswer::NotAvailable);
+            }
+        };
+        match answer {
             Ok(AnswerFrame::Answer { epoch, body, .. }) => {
                 let current = self.published.load().shard(call.shard).map(|shard| shard.epoch);
                 if current.is_some_and(|current| epoch < current) {

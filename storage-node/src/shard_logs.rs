@@ -73,7 +73,7 @@ impl ShardLogs {
         let deadline = Millis(self.clock.monotonic().0.saturating_add(left));
         let appended = handle.append_to_shard(epoch, expected_end, batch, deadline).await?;
         if expected_end.is_none() {
-            tracing::info!(%shard, %epoch, coordinator = %call.caller.identity, "shard claimed");
+            tracing::debug!(%shard, %epoch, coordinator = %call.caller.identity, "shard claimed");
         }
         Ok(appended)
     }

@@ -1,5 +1,6 @@
 //! Our daemons as processes: their life, their data directories, and their sudden death.
 
+mod coordinators;
 mod daemons;
 mod kill9;
 mod separate_daemons;

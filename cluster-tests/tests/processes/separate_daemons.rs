@@ -1,4 +1,5 @@
-//! A cluster of separate processes: one or three `weir-controller`, one `weir-storage-node`, with certificates of its own.
+//! A cluster of separate processes: one or three `weir-controller`, one `weir-storage-node`, any number of
+//! `weir-coordinator`, with certificates of its own.
 
 use std::fs;
 use std::path::PathBuf;
@@ -12,6 +13,7 @@ use cluster_tests::run_dir::RunDir;
 use cluster_tests::workspace;
 use quic_transport::pki::{CertificateAuthority, CredentialFiles, Validity};
 use quic_transport::{Identity, Role};
+use rustix::process::Signal;
 
 const STOP_LIMIT: Duration = Duration::from_secs(30);
 const NODE_ID: u64 = 1;
@@ -43,6 +45,12 @@ impl Daemon {
         self.process().kill().expect("the process can be killed");
     }
 
+    /// Any other signal.
+    pub(crate) fn signal(&self, signal: Signal) {
+        let process = self.process.as_ref().expect("it was started");
+        process.signal(signal).expect("the process takes signals");
+    }
+
     /// SIGTERM; the daemon must end well.
     pub(crate) fn stop(&mut self) {
         let process = self.process();
@@ -55,6 +63,7 @@ impl Daemon {
 pub(crate) struct Daemons {
     pub(crate) controllers: Vec<Daemon>,
     pub(crate) node: Daemon,
+    pub(crate) coordinators: Vec<Daemon>,
     kafka_port: u16,
     // Dropped after the processes that write into it.
     pub(crate) run_dir: RunDir,
@@ -81,7 +90,25 @@ impl Daemons {
             ports.iter().map(|(id, port)| controller(&run_dir, &authority, *id, *port, &ports)).collect();
         let kafka_port = free_port();
         let node = storage_node(&run_dir, &authority, kafka_port, &ports);
-        Daemons { controllers: daemons, node, kafka_port, run_dir }
+        Daemons { controllers: daemons, node, coordinators: Vec::new(), kafka_port, run_dir }
+    }
+
+    /// The same with one controller and running coordinators.
+    pub(crate) fn start_with_coordinators(test: &str, coordinators: u64) -> Daemons {
+        let run_dir = RunDir::new(test);
+        let authority = CertificateAuthority::create(test, validity()).expect("the id is well formed");
+        let ports = [(1, free_port())];
+        let controller = controller(&run_dir, &authority, 1, ports[0].1, &ports);
+        let kafka_port = free_port();
+        let node = storage_node(&run_dir, &authority, kafka_port, &ports);
+        let coordinators =
+            (1..=coordinators).map(|id| coordinator(&run_dir, &authority, id, &ports)).collect();
+        let mut cluster = Daemons { controllers: vec![controller], node, coordinators, kafka_port, run_dir };
+        cluster.controllers[0].start();
+        cluster.node.start();
+        cluster.coordinators.iter_mut().for_each(Daemon::start);
+        cluster.wait_ready();
+        cluster
     }
 
     pub(crate) fn bootstrap(&self) -> String {
@@ -156,6 +183,30 @@ fn storage_node(
         files.authority, files.certificate, files.key,
     ));
     daemon(run_dir, "weir-storage-node", "storage-node-1", &config, http_port)
+}
+
+fn coordinator(
+    run_dir: &RunDir,
+    authority: &CertificateAuthority,
+    id: u64,
+    controllers: &[(u64, u16)],
+) -> Daemon {
+    let files = issue(run_dir, authority, Role::Coordinator, id);
+    let (http_port, port) = (free_port(), free_port());
+    let mut config = format!(
+        "id = {id}\ncluster_id = {:?}\nlisten = \"127.0.0.1:{port}\"\nkeys_file = {:?}\n",
+        authority.cluster_id(),
+        run_dir.join(&format!("coordinator-{id}/transport.keys")),
+    );
+    for (id, port) in controllers {
+        config.push_str(&format!("[[controllers]]\nid = {id}\naddress = \"127.0.0.1:{port}\"\n"));
+    }
+    config.push_str(&format!(
+        "[groups]\ngroup_initial_rebalance_delay_ms = 0\n\
+         [certificates]\ncertificate = {:?}\nkey = {:?}\nauthority = {:?}\n[http]\naddress = \"127.0.0.1:{http_port}\"\n",
+        files.certificate, files.key, files.authority,
+    ));
+    daemon(run_dir, "weir-coordinator", &format!("coordinator-{id}"), &config, http_port)
 }
 
 fn daemon(run_dir: &RunDir, program: &'static str, name: &str, config: &str, http_port: u16) -> Daemon {
