@@ -97,7 +97,7 @@ impl CoordinatorMetrics {
             ("streams", "Streams of storage nodes", &m.streams),
             ("shards", "Shards owned", &m.shards),
             ("shards_loading", "Shards owned that do not answer yet", &m.shards_loading),
-            ("groups", "Groups with members or offsets of the shards that are served", &m.groups),
+            ("groups", "Stored groups of the shards that are served", &m.groups),
             ("members", "Members of those groups", &m.members),
         ];
         for (name, help, gauge) in gauges {
