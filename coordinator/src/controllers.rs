@@ -153,6 +153,20 @@ impl Controllers {
     }
 }
 
+/// Pauses between tries, which double.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Pauses {
+    pub(crate) first: Duration,
+    pub(crate) longest: Duration,
+}
+
+impl Pauses {
+    /// The pause after so many failures in a row, from 0.
+    pub(crate) fn after(self, failures: u32) -> Duration {
+        self.first.saturating_mul(1 << failures.min(16)).min(self.longest)
+    }
+}
+
 /// The first address of `host:port`.
 pub(crate) async fn resolve(address: &str) -> Result<SocketAddr, String> {
     if let Ok(address) = address.parse() {
@@ -162,4 +176,17 @@ pub(crate) async fn resolve(address: &str) -> Result<SocketAddr, String> {
         .await
         .map_err(|error| format!("cannot resolve {address}: {error}"))?;
     found.next().ok_or_else(|| format!("cannot resolve {address}: no address"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_double_up_to_the_longest() {
+        let millis = Duration::from_millis;
+        let pauses = Pauses { first: millis(20), longest: millis(500) };
+        let after: Vec<Duration> = [0, 1, 4, 5, u32::MAX].map(|failures| pauses.after(failures)).to_vec();
+        assert_eq!(after, [20, 40, 320, 500, 500].map(millis));
+    }
 }

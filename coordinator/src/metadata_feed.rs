@@ -1,6 +1,6 @@
 //! Follows the metadata log: a stream from any controller, an image for readers.
 
-use crate::controllers::Controllers;
+use crate::controllers::{Controllers, Pauses};
 use crate::image::Image;
 use crate::metrics::CoordinatorMetrics;
 use crate::session::SessionState;
@@ -24,7 +24,7 @@ pub(crate) struct MetadataFeed {
     pub(crate) cluster_id: String,
     pub(crate) session: watch::Receiver<SessionState>,
     pub(crate) images: mpsc::Sender<Published>,
-    pub(crate) retry: Duration,
+    pub(crate) retry: Pauses,
     /// How long a stream may lag behind the commit index of the heartbeats before another controller is asked.
     pub(crate) stall_max: Duration,
     pub(crate) metrics: Arc<CoordinatorMetrics>,
@@ -44,11 +44,15 @@ impl MetadataFeed {
         let mut image = Image::default();
         let mut target = self.controllers.leader();
         let mut last_logged = String::new();
+        let mut failures = 0_u32;
         loop {
             let before = image.index();
             match self.follow(target, &mut image).await {
                 StreamEnd::Stopping => return,
                 StreamEnd::Lost(reason) => {
+                    if image.index() > before {
+                        failures = 0;
+                    }
                     if image.index() > before || reason != last_logged {
                         tracing::warn!(reason, index = %image.index(), "the metadata feed ended; open another");
                         last_logged = reason;
@@ -57,7 +61,8 @@ impl MetadataFeed {
                 }
             }
             target = (target + 1) % self.controllers.count();
-            tokio::time::sleep(self.retry).await;
+            tokio::time::sleep(self.retry.after(failures)).await;
+            failures = failures.saturating_add(1);
         }
     }
 

@@ -2,7 +2,7 @@
 
 use crate::clock::Clock;
 use crate::config::Config;
-use crate::controllers::Controllers;
+use crate::controllers::{Controllers, Pauses};
 use crate::error::{CoordinatorFailure, StartError};
 use crate::forward::{self, ForwardServices, ForwardSlot};
 use crate::group_log::remote::RemoteLog;
@@ -69,7 +69,7 @@ fn run(
 ) -> Result<CoordinatorHandle, StartError> {
     let millis = Duration::from_millis;
     let (clock, timing, limits) = (Clock::start(), &config.timing, &config.limits);
-    let retry = millis(timing.retry_ms_min);
+    let retry = Pauses { first: millis(timing.retry_ms_min), longest: millis(timing.retry_ms_max) };
     let controllers =
         Arc::new(Controllers::new(Arc::clone(&transport), &config.controllers, millis(timing.call_ms))?);
     let registration = registration(config, transport.local_addr());

@@ -4,7 +4,7 @@
 //! to stop: a shard goes to its next owner only when we have said that we no longer answer for it.
 
 use crate::clock::Clock;
-use crate::controllers::{Controllers, Failure};
+use crate::controllers::{Controllers, Failure, Pauses};
 use crate::lease::SharedLease;
 use crate::metrics::CoordinatorMetrics;
 use proto_types::controller_api::{
@@ -41,7 +41,7 @@ impl Default for SessionState {
 pub(crate) struct Session {
     pub(crate) controllers: Arc<Controllers>,
     pub(crate) registration: RegisterCoordinator,
-    pub(crate) retry: Duration,
+    pub(crate) retry: Pauses,
     pub(crate) applied: watch::Receiver<MetadataIndex>,
     pub(crate) stopping: watch::Receiver<bool>,
     pub(crate) state: watch::Sender<SessionState>,
@@ -76,7 +76,7 @@ impl Session {
     /// Asks until the registration is committed. Returns its epoch and the pause between heartbeats.
     async fn register(&mut self) -> Result<(RegistrationEpoch, Duration), Refused> {
         let mut last_logged = String::new();
-        loop {
+        for failures in 0.. {
             let request = ControllerRequest::RegisterCoordinator(self.registration.clone());
             let reason = match self.controllers.ask(&request).await {
                 Ok(ControllerReply::CoordinatorRegistered { epoch, session_ms, heartbeat_ms }) => {
@@ -94,13 +94,14 @@ impl Session {
                 tracing::warn!(reason, "register with the controllers");
                 last_logged = reason;
             }
-            tokio::time::sleep(self.retry).await;
+            tokio::time::sleep(self.retry.after(failures)).await;
         }
+        Err(Refused("no controller answered for as long as can be counted".to_owned()))
     }
 
     /// Sends heartbeats. Returns `Ok` when the coordinator has to register again.
     async fn beat(&mut self, epoch: RegistrationEpoch, pause: Duration) -> Result<(), Refused> {
-        let mut failing = false;
+        let mut failures = 0;
         loop {
             let heartbeat = CoordinatorHeartbeat {
                 coordinator: self.registration.coordinator,
@@ -113,7 +114,7 @@ impl Session {
             self.metrics.on_heartbeat(answer.is_ok());
             let wait = match answer {
                 Ok(ControllerReply::CoordinatorHeartbeat(reply)) => {
-                    if std::mem::take(&mut failing) {
+                    if std::mem::take(&mut failures) > 0 {
                         tracing::info!("heartbeats are answered again");
                     }
                     self.on_reply(sent_at, &reply);
@@ -129,16 +130,17 @@ impl Session {
                 }
                 Err(Failure::Rejected(rejection)) => return Err(Refused(rejection.message)),
                 Err(failure @ Failure::Unavailable(_)) => {
-                    if !std::mem::replace(&mut failing, true) {
+                    if failures == 0 {
                         tracing::warn!(%failure, "heartbeat");
                     }
-                    self.retry.min(pause)
+                    failures = failures.saturating_add(1);
+                    self.retry.after(failures - 1).min(pause)
                 }
             };
             // A sender that is gone means that the daemon is being torn down: the timer alone goes on.
             tokio::select! {
                 () = tokio::time::sleep(wait) => {}
-                Ok(()) = self.applied.changed(), if !failing => {}
+                Ok(()) = self.applied.changed(), if failures == 0 => {}
                 Ok(()) = self.stopping.changed() => {}
             }
         }

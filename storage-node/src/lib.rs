@@ -13,6 +13,8 @@ mod controller_port;
 mod coordinator_port;
 mod coordinator_stream;
 mod coordinators;
+#[cfg(test)]
+mod coordinators_tests;
 mod disk;
 mod error;
 mod handle;
@@ -26,6 +28,8 @@ mod producer_ids;
 mod published_image;
 mod session;
 mod shard_logs;
+#[cfg(test)]
+mod shard_logs_tests;
 mod start;
 mod supervisor;
 #[cfg(test)]
