@@ -77,7 +77,7 @@ pub(crate) enum Command {
     Produce(produce::ProduceArgs),
     /// Read records from the beginning, an offset or a time, or as they come
     Consume(consume::ConsumeArgs),
-    /// Show nodes and their health
+    /// Show nodes and their health; make the files of a new cluster
     #[command(subcommand)]
     Cluster(cluster::ClusterCommand),
     /// Show and change configs of topics and nodes
@@ -145,6 +145,7 @@ mod tests {
             "weir consume a --since 15m --partition 0 --partition 1",
             "weir topic describe ad-events -b h:1,g:2",
             "weir cluster status --output json",
+            "weir cluster init d --controllers a,b,c:9 --storage-nodes n --etc /etc/weir --plan",
             "weir dev --data d --reset --kafka-port 19092 --http-port 0",
         ] {
             Cli::try_parse_from(line.split(' ')).unwrap_or_else(|error| panic!("{line}: {error}"));

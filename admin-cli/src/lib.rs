@@ -4,6 +4,7 @@
 //! handed and returns a [`Failure`] that says what was wrong, where, and what to do; this file turns that into the exit
 //! code. Administration goes through the small client of `kafka-wire`, records through librdkafka.
 
+mod certificates;
 mod cli;
 mod clock;
 mod commands;

@@ -1,4 +1,7 @@
-//! `weir cluster`: who is there, and what is wrong.
+//! `weir cluster`: who is there, and what is wrong; and the files of a new cluster.
+
+mod init;
+mod layout;
 
 use clap::Subcommand;
 use kafka_wire::Client;
@@ -15,6 +18,8 @@ use crate::output::{Format, Output, printable};
 pub(crate) enum ClusterCommand {
     /// Nodes, what they lead, and partitions that are not well
     Status,
+    /// Make the files of a new cluster: id, certificates, and a configuration file for each daemon
+    Init(init::InitArgs),
 }
 
 pub(crate) async fn run(
@@ -22,9 +27,9 @@ pub(crate) async fn run(
     command: ClusterCommand,
     output: &mut Output<'_>,
 ) -> Result<(), Failure> {
-    let client = global.connect().await?;
     match command {
-        ClusterCommand::Status => status(&client, output).await,
+        ClusterCommand::Status => status(&global.connect().await?, output).await,
+        ClusterCommand::Init(arguments) => init::run(arguments, output),
     }
 }
 

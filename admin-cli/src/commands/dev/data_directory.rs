@@ -10,17 +10,15 @@
 //!   coordinator/    the keys of its endpoint; groups and offsets are in the partitions
 //! ```
 
-use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
+use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
-use quic_transport::pki::{CertificateAuthority, CredentialFiles, Credentials, PkiError, Validity};
+use quic_transport::pki::{CertificateAuthority, CredentialFiles, Credentials};
 use quic_transport::{Identity, Role};
-use uuid::Uuid;
 
-use crate::clock::wall_time;
+use crate::certificates::{MakeError, issue, make_authority, new_cluster_id, private_directories};
 use crate::failure::Failure;
 
 /// The only controller.
@@ -29,8 +27,6 @@ pub(super) const CONTROLLER_ID: u64 = 1;
 pub(super) const NODE_ID: i32 = 1;
 /// The only coordinator.
 pub(super) const COORDINATOR_ID: i32 = 1;
-/// A data directory outlives its reason; certificates that end would only surprise.
-const VALIDITY: Duration = Duration::from_secs(10 * 365 * 86_400);
 const LOCK: &str = "lock";
 const CLUSTER_ID: &str = "cluster-id";
 const PKI: &str = "pki";
@@ -105,12 +101,6 @@ impl DataDirectory {
     }
 }
 
-fn private_directories() -> DirBuilder {
-    let mut builder = DirBuilder::new();
-    builder.recursive(true).mode(0o700);
-    builder
-}
-
 fn unusable(path: &Path, why: &str) -> Failure {
     Failure::failed(format!("the data directory {} is damaged: {why}", path.display()))
         .hint("--reset deletes what it holds and begins anew; --data takes another directory")
@@ -182,7 +172,7 @@ fn make(path: &Path) -> Result<String, Failure> {
         for name in [PKI, CONTROLLER, STORAGE_NODE, COORDINATOR] {
             remove(&path.join(name))?;
         }
-        make_authority(&path.join(PKI), &id)?;
+        make_authority(&path.join(PKI).join(AUTHORITY), &id)?;
         let new = path.join("cluster-id.new");
         let mut file = OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(&new)?;
         writeln!(file, "{id}")?;
@@ -194,24 +184,6 @@ fn make(path: &Path) -> Result<String, Failure> {
     made.map(|()| id).map_err(|error| {
         Failure::failed(format!("cannot make a cluster in the data directory {}: {error}", path.display()))
     })
-}
-
-#[derive(Debug, thiserror::Error)]
-enum MakeError {
-    #[error(transparent)]
-    Io(#[from] io::Error),
-    #[error(transparent)]
-    Pki(#[from] PkiError),
-    #[error(transparent)]
-    Identity(#[from] quic_transport::IdentityError),
-}
-
-fn make_authority(pki: &Path, cluster_id: &str) -> Result<(), MakeError> {
-    let authority = CertificateAuthority::create(cluster_id, validity())?;
-    let directory = pki.join(AUTHORITY);
-    private_directories().create(&directory)?;
-    authority.store(&directory)?;
-    Ok(())
 }
 
 /// Makes the certificates of the daemons that have none yet.
@@ -228,20 +200,10 @@ fn make_certificates(pki: &Path, cluster_id: &str) -> Result<(), MakeError> {
         if files.key.exists() {
             continue;
         }
-        private_directories().create(&directory)?;
         let authority = CertificateAuthority::load(&pki.join(AUTHORITY))?;
-        authority.issue(&Identity::new(cluster_id, role, id)?, validity())?.store(&files)?;
+        issue(&authority, &directory, &Identity::new(cluster_id, role, id)?)?;
     }
     Ok(())
-}
-
-fn validity() -> Validity {
-    Validity::starting(wall_time(), VALIDITY)
-}
-
-/// A new id in the form of Kafka's: 16 random bytes in base64 for URLs.
-fn new_cluster_id() -> String {
-    crate::output::id_text(Uuid::new_v4())
 }
 
 #[cfg(test)]
