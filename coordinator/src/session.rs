@@ -101,7 +101,7 @@ impl Session {
 
     /// Sends heartbeats. Returns `Ok` when the coordinator has to register again.
     async fn beat(&mut self, epoch: RegistrationEpoch, pause: Duration) -> Result<(), Refused> {
-        let mut failures = 0;
+        let mut failures = 0_u32;
         loop {
             let heartbeat = CoordinatorHeartbeat {
                 coordinator: self.registration.coordinator,
