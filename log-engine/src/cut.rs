@@ -217,7 +217,10 @@ impl Log {
             }
         }
         self.forget_segment(segment);
-        remove_segment_files(&**self.data.disk(), &self.dir, segment.base_offset())
+        let removed = remove_segment_files(&**self.data.disk(), &self.dir, segment.base_offset());
+        // A late reader may have opened one again; the cache would keep its space for long.
+        self.forget_segment(segment);
+        removed
     }
 
     fn fault(&mut self, fault: Fault, segment: &Segment) -> LogError {

@@ -78,7 +78,9 @@ impl Pin {
 impl Drop for Pin {
     fn drop(&mut self) {
         let mut state = self.cache.state.lock();
-        let Some(entry) = state.open.get_mut(&self.id) else { return };
+        // The file may have been forgotten, and opened again by a reader that was late.
+        let same = |entry: &&mut Entry| Arc::ptr_eq(&entry.file, &self.file);
+        let Some(entry) = state.open.get_mut(&self.id).filter(same) else { return };
         entry.pins -= 1;
         if entry.pins == 0 {
             let last_use = entry.last_use;
@@ -238,6 +240,18 @@ mod tests {
         // Now the once pinned file is the oldest.
         cache.get(&files[1]).unwrap();
         assert!(cache.get_open(&files[0]).is_none());
+    }
+
+    #[test]
+    fn a_pin_of_a_forgotten_file_does_not_count_for_its_successor() {
+        let (cache, files) = cache(1);
+        let old = cache.pin(&files[0], OpenMode::ReadWrite).unwrap();
+        cache.forget(&files[0]);
+        cache.get(&files[0]).unwrap();
+        drop(old);
+        cache.get(&files[1]).unwrap();
+        assert!(cache.get_open(&files[0]).is_none(), "it can still be closed");
+        assert_eq!(cache.open_count(), 1);
     }
 
     #[test]

@@ -32,6 +32,9 @@ pub(crate) struct FlushWork {
     pub(crate) dir_is_new: bool,
     /// New content of the epoch file.
     pub(crate) epochs: Option<EpochFile>,
+    /// What came of syncing the files; held meanwhile. An error is reported once per descriptor, and both a flusher and
+    /// the owner may want this work done: whoever comes second must learn what the first was told.
+    pub(crate) files_synced: Mutex<Option<Result<(), Arc<FileError>>>>,
 }
 
 /// A version of the epoch file, to be written unless a newer one already was.
@@ -85,11 +88,17 @@ impl FlushHandle {
 }
 
 impl FlushWork {
+    /// Syncs the files, once: a second caller gets the outcome of the first.
     pub(crate) fn sync_files(&self) -> Result<(), FileError> {
-        for pin in &self.files {
-            pin.file().sync().map_err(|e| FileError::new("sync", pin.path(), e))?;
-        }
-        Ok(())
+        let mut outcome = self.files_synced.lock();
+        let outcome = outcome.get_or_insert_with(|| {
+            let sync = |pin: &Arc<Pin>| pin.file().sync().map_err(|e| FileError::new("sync", pin.path(), e));
+            self.files.iter().try_for_each(sync).map_err(Arc::new)
+        });
+        outcome.clone().map_err(|e| {
+            let source = std::io::Error::new(e.source.kind(), e.source.to_string());
+            FileError::new(e.action, &e.path, source)
+        })
     }
 
     /// `synced` says that the whole file system was synced just now.
@@ -138,6 +147,9 @@ struct Queue {
     config: FlusherConfig,
     data: DataDir,
     file_system: Option<Box<dyn FileSystem>>,
+    /// Whether a sync of the file system has ever failed; held while one is under way. It tells its error to one caller
+    /// only, whosever pages were lost, so that afterwards no later sync of it means anything.
+    file_system_failed: Mutex<bool>,
     state: Mutex<QueueState>,
     changed: Condvar,
 }
@@ -163,8 +175,14 @@ impl Flusher {
             data.disk().file_system(&path).map_err(|e| FileError::new("open file system of", &path, e))?;
         let file_system = file_system.is_own_mount().then_some(file_system);
         let threads = config.threads.max(1);
-        let queue =
-            Arc::new(Queue { config, data, file_system, state: Mutex::default(), changed: Condvar::new() });
+        let queue = Arc::new(Queue {
+            config,
+            data,
+            file_system,
+            file_system_failed: Mutex::new(false),
+            state: Mutex::default(),
+            changed: Condvar::new(),
+        });
         let on_done = Arc::new(on_done);
         let threads = (0..threads)
             .map(|n| {
@@ -264,12 +282,7 @@ impl Queue {
             Some(file_system) if files > self.config.syncfs_above_files => {
                 self.sync_whole(&**file_system, round, on_done);
             }
-            Some(_) | None => {
-                for handle in round {
-                    let result = handle.sync();
-                    on_done(handle.done(result));
-                }
-            }
+            Some(_) | None => sync_each(round, on_done),
         }
     }
 
@@ -279,7 +292,17 @@ impl Queue {
         round: Vec<FlushHandle>,
         on_done: &(impl Fn(FlushDone) + ?Sized),
     ) {
-        match file_system.sync() {
+        let synced = {
+            let mut failed = self.file_system_failed.lock();
+            if *failed {
+                drop(failed);
+                return sync_each(round, on_done);
+            }
+            let synced = file_system.sync();
+            *failed = synced.is_err();
+            synced
+        };
+        match synced {
             Ok(()) => {
                 for handle in round {
                     let result = handle.work.sync_names(true).map_err(names_failed);
@@ -289,12 +312,20 @@ impl Queue {
             // The error names no file. Each dirty file is asked through its own descriptor, and the logs of those
             // that report are poisoned. No flushed end advances from this round: the others are flushed again.
             Err(error) => {
-                tracing::error!(%error, path = %self.data.path().display(), "sync of the file system failed");
+                let path = self.data.path().display();
+                tracing::error!(%error, %path, "sync of the file system failed; from now on file by file");
                 for handle in round {
                     let result = handle.sync();
                     on_done(FlushDone { again: true, ..handle.done(result) });
                 }
             }
         }
+    }
+}
+
+fn sync_each(round: Vec<FlushHandle>, on_done: &(impl Fn(FlushDone) + ?Sized)) {
+    for handle in round {
+        let result = handle.sync();
+        on_done(handle.done(result));
     }
 }

@@ -4,10 +4,11 @@
 //! record is written only after what it says is durable, so it is a safe *lower* bound: bytes below it that are gone
 //! or wrong are damage, bytes above it are a tail that a crash may tear. The ends of one flush round are written at
 //! the start of the next and synced now and then; lowering an end (truncation, deletion) is synced before the log is cut.
-//! If the file was ever lost, its successor says so for good: a log that it does not know may then not be new.
+//! If the file was ever lost, or one of the records that it began with is damaged, its successor says so for good: a log
+//! that it does not know may then not be new. Only records that were added later may be torn.
 //!
 //! ```text
-//! header  "WEIRENDS" | version u16 = 1 | lost u8 | zeros | crc u32                           64 bytes
+//! header  "WEIRENDS" | version u16 = 1 | lost u8 | zero | records that follow u32 | zeros | crc u32     64 bytes
 //! record  topic id 16 | partition i32 | kind u8 | snapshot u8 | zeros 2 | start i64 | flushed end i64 | active base i64 |
 //!         index entries u32 | time index entries u32 | zeros 4 | crc u32                     64 bytes, big-endian
 //! ```
@@ -144,6 +145,10 @@ impl FlushedEnds {
         let _one = self.syncing.lock();
         let file = {
             let mut state = self.state.lock();
+            // What we wrote may have been in the sync of somebody else, which failed.
+            if state.broken {
+                return self.rewrite(&mut state);
+            }
             if !state.unsynced {
                 return Ok(());
             }
@@ -212,7 +217,7 @@ fn write_anew(
 ) -> Result<(Arc<dyn DiskFile>, u64), FileError> {
     let path = dir.join(FILE_NAME);
     let new_path = dir.join("flushed-ends.tmp");
-    let mut bytes = header(lost).to_vec();
+    let mut bytes = header(lost, ends.len() as u32).to_vec();
     for (log, end) in ends {
         bytes.extend_from_slice(&encode(*log, Some(end)));
     }
@@ -230,7 +235,8 @@ fn write_anew(
     Ok((file, ends.len() as u64))
 }
 
-/// All records that are whole. `None` if there is no such file or its header is not ours.
+/// All records that are whole, and whether others may have been lost. `None` if there is no such file or its header is
+/// not ours.
 #[expect(clippy::type_complexity, reason = "the two halves are taken apart at the only call")]
 fn read(disk: &dyn Disk, path: &Path) -> Result<Option<(BTreeMap<LogName, FlushedEnd>, bool)>, FileError> {
     let read = || -> std::io::Result<Vec<u8>> {
@@ -246,18 +252,24 @@ fn read(disk: &dyn Disk, path: &Path) -> Result<Option<(BTreeMap<LogName, Flushe
     };
     let (blocks, _torn) = bytes.as_chunks::<RECORD_BYTES>();
     let Some((first, records)) = blocks.split_first() else { return Ok(None) };
-    let lost = first == &header(true);
-    if !lost && first != &header(false) {
-        return Ok(None);
+    let Some((mut lost, durable)) = parse_header(first) else { return Ok(None) };
+    if records.len() < durable {
+        tracing::error!(path = %path.display(), "the record of flushed ends is cut short");
+        lost = true;
     }
     let mut ends = BTreeMap::new();
-    for record in records {
+    for (at, record) in records.iter().enumerate() {
         match decode(record) {
             Some((log, Some(end))) => {
                 ends.insert(log, end);
             }
             Some((log, None)) => {
                 ends.remove(&log);
+            }
+            // It was synced before the file got its name: this is rot, and what it knew of its log is gone.
+            None if at < durable => {
+                tracing::error!(path = %path.display(), record = at, "a record of flushed ends is damaged");
+                lost = true;
             }
             // Torn by a crash before it was synced: what it said is unknown, and the record before it still holds.
             None => {}
@@ -266,12 +278,20 @@ fn read(disk: &dyn Disk, path: &Path) -> Result<Option<(BTreeMap<LogName, Flushe
     Ok(Some((ends, lost)))
 }
 
-fn header(lost: bool) -> [u8; RECORD_BYTES] {
+fn header(lost: bool, durable: u32) -> [u8; RECORD_BYTES] {
     let mut bytes = [0; RECORD_BYTES];
     bytes[..8].copy_from_slice(MAGIC);
     bytes[8..10].copy_from_slice(&VERSION.to_be_bytes());
     bytes[10] = u8::from(lost);
+    bytes[12..16].copy_from_slice(&durable.to_be_bytes());
     seal(bytes)
+}
+
+/// Whether an earlier file was lost, and how many records were written together with this header.
+fn parse_header(bytes: &[u8; RECORD_BYTES]) -> Option<(bool, usize)> {
+    let lost = bytes[10] == 1;
+    let durable = u32::from_be_bytes(std::array::from_fn(|i| bytes[12 + i]));
+    (*bytes == header(lost, durable)).then_some((lost, durable as usize))
 }
 
 fn seal(mut bytes: [u8; RECORD_BYTES]) -> [u8; RECORD_BYTES] {
@@ -399,6 +419,33 @@ mod tests {
         let (disk, _) = new_dir();
         disk.flip_bit(Path::new("data/flushed-ends"), 3, 1);
         assert_eq!(reopen(&disk).get(log(1)), KnownEnd::Lost);
+    }
+
+    #[test]
+    fn a_log_whose_record_has_rotted_is_not_taken_for_a_new_one() {
+        let (disk, ends) = new_dir();
+        ends.set_durably(log(1), end(5)).unwrap();
+        ends.set_durably(log(2), end(6)).unwrap();
+        // From now on the two records stand in the file that was made by the restart.
+        reopen(&disk);
+        disk.flip_bit(Path::new("data/flushed-ends"), RECORD_BYTES as u64 + 33, 1);
+        let ends = reopen(&disk);
+        assert_eq!(ends.get(log(1)), KnownEnd::Lost);
+        assert_eq!(ends.get(log(2)), KnownEnd::Known(end(6)));
+        assert_eq!(reopen(&disk).get(log(1)), KnownEnd::Lost, "for good");
+    }
+
+    #[test]
+    fn a_sync_that_failed_for_another_is_not_taken_for_ones_own() {
+        let (disk, ends) = new_dir();
+        ends.note(log(1), end(5));
+        ends.note(log(2), end(6));
+        ends.write().unwrap();
+        disk.inject(SimFault::Sync("flushed-ends.tmp".into()));
+        assert!(ends.sync().is_err(), "the first who syncs what both have written");
+        ends.sync().unwrap();
+        let ends = reopen(&disk);
+        assert_eq!(ends.get(log(2)), KnownEnd::Known(end(6)));
     }
 
     #[test]

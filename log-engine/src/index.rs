@@ -141,14 +141,19 @@ impl<E: Entry> SparseIndex<E> {
         self.tail.partition_point(holds)
     }
 
-    /// Writes the oldest `count` entries of the tail behind those in the file. The tail is left alone until
+    /// The oldest `count` entries of the tail as bytes, and where in the file they belong. The tail is left alone until
     /// [`spilled`](Self::spilled), so that a failed write changes nothing.
-    pub(crate) fn spill(&self, file: &dyn DiskFile, count: usize) -> Result<(), FileError> {
+    pub(crate) fn to_spill(&self, count: usize) -> (Vec<u8>, u64) {
         let mut bytes = Vec::with_capacity(count * E::BYTES);
         for entry in self.tail.iter().take(count) {
             entry.encode(self.base_offset, &mut bytes);
         }
-        let at = u64::from(self.on_disk) * E::BYTES as u64;
+        (bytes, u64::from(self.on_disk) * E::BYTES as u64)
+    }
+
+    /// Writes what [`to_spill`](Self::to_spill) gives.
+    pub(crate) fn spill(&self, file: &dyn DiskFile, count: usize) -> Result<(), FileError> {
+        let (bytes, at) = self.to_spill(count);
         file.write_at(&bytes, at).map_err(|e| FileError::new("write", self.file.path(), e))
     }
 

@@ -388,10 +388,15 @@ impl Log {
         };
         let index_file = self.index_file(&files.0)?;
         let time_file = self.index_file(&files.1)?;
-        {
+        // Readers must not wait for a write: the lock is held for the bytes alone. Nobody but the owner changes the tails.
+        let (index, time_index) = {
             let state = segment.state().read();
-            state.index.spill(&*index_file, count)?;
-            state.time_index.spill(&*time_file, time_count)?;
+            (state.index.to_spill(count), state.time_index.to_spill(time_count))
+        };
+        for (file, cached, (bytes, at)) in
+            [(&index_file, &files.0, index), (&time_file, &files.1, time_index)]
+        {
+            file.write_at(&bytes, at).map_err(|e| FileError::new("write", cached.path(), e))?;
         }
         let mut state = segment.state().write();
         state.index.spilled(count);

@@ -67,6 +67,7 @@ impl Log {
             dir_changed: dirty.dir,
             dir_is_new: dirty.dir_is_new,
             epochs: dirty.epochs.then(|| self.epoch_file()),
+            files_synced: parking_lot::Mutex::new(None),
         }
     }
 
@@ -111,6 +112,8 @@ impl Log {
         };
         match done.result {
             Err(FlushError::Failed(error)) => _ = self.poison(error.to_string()),
+            // Whatever it is that failed meanwhile, a sync that succeeds afterwards proves nothing.
+            Err(FlushError::DiskFull(_)) | Ok(()) if self.poisoned.is_some() => {}
             Err(FlushError::DiskFull(error)) => {
                 tracing::warn!(log = %self.name, %error, "flush must be repeated");
                 self.put_back(&in_flight.work);
@@ -157,20 +160,17 @@ impl Log {
     }
 
     /// Flushes here and now; for the rare changes that must not wait for a flusher thread. A failure poisons, unless
-    /// it is for lack of space.
+    /// it is for lack of space for a small file: of a file that could not be synced, for whatever reason, the pages may
+    /// be gone, and another sync of it would report success.
     pub(crate) fn sync_now(&mut self) -> Result<(), FileError> {
         let earlier = self.in_flight.as_ref().map(|f| f.work.clone());
         let work = self.take_work();
-        let sync = || -> Result<(), FileError> {
-            for work in earlier.as_deref().into_iter().chain([&work]) {
-                work.sync_files()?;
-                work.sync_names(false)?;
-            }
-            Ok(())
-        };
-        if let Err(error) = sync() {
+        for part in earlier.as_deref().into_iter().chain([&work]) {
+            let files = part.sync_files();
+            let harmless = files.is_ok();
+            let Err(error) = files.and_then(|()| part.sync_names(false)) else { continue };
             self.put_back(&work);
-            if !is_disk_full(&error.source) {
+            if !(harmless && is_disk_full(&error.source)) {
                 self.poison(error.to_string());
             }
             return Err(error);

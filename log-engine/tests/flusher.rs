@@ -123,6 +123,28 @@ fn an_error_of_syncfs_poisons_who_reports_it_and_moves_nobody() {
     }
 }
 
+/// The file system tells of lost pages once, in a round that has nothing to do with them.
+#[test]
+fn pages_that_syncfs_lost_for_a_log_of_a_later_round_are_not_claimed() {
+    let disk = SimDisk::new(1);
+    disk.set_own_mount(true);
+    let data = open_dir(disk.clone(), Path::new("data"));
+    let mut logs = open_logs(&data, 2);
+    let config = FlusherConfig { threads: 1, syncfs_above_files: 0, ..FlusherConfig::default() };
+    let (flusher, receiver) = flusher(&data, config);
+    append_to_all(&mut logs);
+    flush_all(&flusher, &receiver, &mut logs);
+    append_to_all(&mut logs);
+    let log_file = PathBuf::from(logs[1].name().to_string()).join("00000000000000000000.log");
+    disk.inject(SimFault::FileSystemSync(log_file.to_string_lossy().into_owned()));
+    for log in &mut logs {
+        flush_all(&flusher, &receiver, std::slice::from_mut(log));
+    }
+    assert!(logs[0].poisoned().is_none());
+    assert!(logs[1].poisoned().is_some());
+    assert_eq!(logs[1].flushed(), 1);
+}
+
 #[test]
 fn a_full_queue_gives_the_flush_back() {
     let disk = SimDisk::new(1);

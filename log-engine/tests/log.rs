@@ -385,6 +385,78 @@ fn a_failed_sync_closes_the_log_for_writing_until_it_was_copied() {
     assert!(batches_of(&log, log.end()) == all);
 }
 
+/// A descriptor tells of lost pages once. Whoever asks second, flusher or owner, must not take its silence for success.
+#[test]
+fn an_error_that_the_other_one_was_told_counts_for_both() {
+    for owner_is_first in [true, false] {
+        let (disk, path) = sim();
+        let data = open_dir(disk.clone(), &path);
+        let (mut log, _) = filled(&data, &LogConfig::default(), 5);
+        let before = log.flushed();
+        append(&mut log, &TestBatch::new(before, 1, &[NOW], 100, Compression::None, None));
+        let handle = log.begin_flush().unwrap();
+        disk.inject(SimFault::Sync(".log".into()));
+        let early = (!owner_is_first).then(|| handle.sync());
+        assert!(log.set_start(before).is_err(), "{owner_is_first}");
+        assert!(log.poisoned().is_some());
+        let result = early.unwrap_or_else(|| handle.sync());
+        assert!(result.is_err());
+        assert_eq!(log.on_flushed(handle.done(result)), before);
+        assert_eq!(log.flushed(), before);
+    }
+}
+
+#[test]
+fn a_flush_that_succeeds_after_another_failure_moves_nothing() {
+    let (disk, path) = sim();
+    let data = open_dir(disk.clone(), &path);
+    let (mut log, _) = filled(&data, &LogConfig::default(), 5);
+    let before = log.flushed();
+    let batch = TestBatch::new(before, 1, &[NOW], 100, Compression::None, None);
+    append(&mut log, &batch);
+    let handle = log.begin_flush().unwrap();
+    disk.inject(SimFault::Write(".log".into()));
+    let next = TestBatch::new(before + 1, 1, &[NOW], 100, Compression::None, None);
+    assert!(matches!(log.append(&next.bytes, &[next.header], NOW), Err(AppendError::Poisoned { .. })));
+    let result = handle.sync();
+    assert_eq!(log.on_flushed(handle.done(result)), before);
+}
+
+/// Without space for pages that were written already, the pages are gone: a second sync would report success.
+#[test]
+fn a_sync_without_space_is_a_failed_sync() {
+    let (disk, path) = sim();
+    let data = open_dir(disk.clone(), &path);
+    let (mut log, _) = filled(&data, &LogConfig::default(), 5);
+    let before = log.flushed();
+    append(&mut log, &TestBatch::new(before, 1, &[NOW], 100, Compression::None, None));
+    disk.inject(SimFault::SyncNoSpace(".log".into()));
+    assert!(log.set_start(before).is_err());
+    assert!(log.poisoned().is_some());
+    assert!(log.begin_flush().is_none());
+    assert_eq!(log.flushed(), before);
+}
+
+/// The log was cut at the front and knows it only from one record: without that record it must not count as new, whose
+/// files continue nothing and are removed.
+#[test]
+fn a_log_whose_record_has_rotted_keeps_its_files() {
+    let (disk, path) = sim();
+    let data = open_dir(disk.clone(), &path);
+    let (mut log, batches) = filled(&data, &small(), 60);
+    let start = segments(&*disk, &path)[1];
+    log.set_start(start).unwrap();
+    log.close().unwrap();
+    drop(data);
+    // Opened once more, the directory has one record for each log.
+    drop(open_dir(disk.clone(), &path));
+    disk.flip_bit(&path.join("flushed-ends"), 64 + 33, 1);
+    let (log, report) = open(&open_dir(disk, &path), &small());
+    assert!(report.flushed_end_lost);
+    assert_eq!(log.start(), start);
+    assert!(batches_of(&log, log.end()) == support::from(&batches, start));
+}
+
 #[test]
 fn a_write_back_error_is_not_lost_with_the_descriptor() {
     let (disk, path) = sim();

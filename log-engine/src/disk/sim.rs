@@ -25,6 +25,8 @@ pub enum SimFault {
     Write(String),
     /// A sync of such a file fails and its dirty pages are lost.
     Sync(String),
+    /// The same with ENOSPC, as on file systems that find out about space only at write-back.
+    SyncNoSpace(String),
     /// A read of such a file fails with EIO.
     Read(String),
     /// The next sync of the whole file system fails; the dirty pages of such a file are lost.
@@ -462,6 +464,11 @@ impl DiskFile for SimFile {
                 state.lose_dirty_pages(self.inode);
                 *self.errors_seen.lock() = state.files.get(&self.inode).map_or(0, |f| f.errors);
                 return Err(eio());
+            }
+            if state.take_fault(|f| matches!(f, SimFault::SyncNoSpace(end) if ends_so(&self.path, end))) {
+                state.lose_dirty_pages(self.inode);
+                *self.errors_seen.lock() = state.files.get(&self.inode).map_or(0, |f| f.errors);
+                return Err(rustix::io::Errno::NOSPC.into());
             }
             state.sync_inode(self.inode);
             let errors = state.files.get(&self.inode).map_or(0, |f| f.errors);
