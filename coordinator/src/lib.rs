@@ -4,7 +4,7 @@
 //! to ([`shard_task`]), which drives the state machine of `coordinator-core`: claim, load, decide, append to the shard's
 //! log ([`group_log`]), and answer once the log holds what the answer rests on. [`runtime`] starts and stops the tasks as
 //! the cluster's metadata ([`metadata_feed`], [`image`]) says; [`session`] keeps our place in the cluster and the
-//! [`lease`] without which no answer leaves. [`start`] puts it together; `weir-coordinator` is a thin shell around it.
+//! `lease` without which no answer leaves. [`start`] puts it together; `weir-coordinator` is a thin shell around it.
 
 pub mod config;
 pub mod process;
