@@ -1,5 +1,6 @@
 //! What a coordinator counts. Names begin with `weir_coordinator_`; `docs/metrics.md` explains them.
 
+use coordinator_core::GroupRequest;
 use kafka_wire_core::ApiKey;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
@@ -65,6 +66,13 @@ impl CoordinatorMetrics {
             load_seconds: Histogram::new(exponential_buckets(0.001, 3.0, 11)),
             append_seconds: Histogram::new(exponential_buckets(0.000_1, 3.0, 11)),
         };
+        // Every series is there from the start, so that a rate can be told of its first event.
+        for api in GroupRequest::APIS {
+            metrics.requests.get_or_create(&Api { api: api.name() }).inc_by(0);
+        }
+        for refusal in REFUSALS {
+            metrics.refusals.get_or_create(&reason_of(refusal)).inc_by(0);
+        }
         let m = &metrics;
         registry.register("requests", "Forwarded requests by API", m.requests.clone());
         registry.register("refusals", "Forwarded requests that got no answer, by reason", m.refusals.clone());
@@ -118,15 +126,7 @@ impl CoordinatorMetrics {
     }
 
     pub(crate) fn on_refusal(&self, refusal: ForwardRefusal) {
-        let reason = match refusal {
-            ForwardRefusal::NotOwner => "not_owner",
-            ForwardRefusal::Loading => "loading",
-            ForwardRefusal::Busy => "busy",
-            ForwardRefusal::Malformed => "malformed",
-            ForwardRefusal::Unsupported => "unsupported",
-            ForwardRefusal::LogUnavailable => "log_unavailable",
-        };
-        self.refusals.get_or_create(&Reason { reason }).inc();
+        self.refusals.get_or_create(&reason_of(refusal)).inc();
     }
 
     pub(crate) fn on_answer_without_lease(&self) {
@@ -165,4 +165,25 @@ impl CoordinatorMetrics {
     pub(crate) fn on_append(&self, took: Duration) {
         self.append_seconds.observe(took.as_secs_f64());
     }
+}
+
+const REFUSALS: [ForwardRefusal; 6] = [
+    ForwardRefusal::NotOwner,
+    ForwardRefusal::Loading,
+    ForwardRefusal::Busy,
+    ForwardRefusal::Malformed,
+    ForwardRefusal::Unsupported,
+    ForwardRefusal::LogUnavailable,
+];
+
+fn reason_of(refusal: ForwardRefusal) -> Reason {
+    let reason = match refusal {
+        ForwardRefusal::NotOwner => "not_owner",
+        ForwardRefusal::Loading => "loading",
+        ForwardRefusal::Busy => "busy",
+        ForwardRefusal::Malformed => "malformed",
+        ForwardRefusal::Unsupported => "unsupported",
+        ForwardRefusal::LogUnavailable => "log_unavailable",
+    };
+    Reason { reason }
 }

@@ -33,6 +33,9 @@ impl NodeMetrics {
     pub(crate) fn register(registry: &mut Registry) -> Self {
         let metrics = Self::default();
         metrics.fenced.set(1);
+        for outcome in [&OK, &FAILED] {
+            metrics.forwards.get_or_create(outcome).inc_by(0);
+        }
         let sub = registry.sub_registry_with_prefix("weir_storage_node");
         sub.register("heartbeats", "Heartbeats to the controllers by outcome", metrics.heartbeats.clone());
         sub.register("fenced", "1 while the node is fenced or not registered", metrics.fenced.clone());

@@ -92,25 +92,21 @@ impl Daemons {
         let started = starting.await.map_err(|error| Failure::failed(error.to_string()))?;
         let (controller, controller_http) = started?;
         let config = node_config(data, args, controller.address(), listeners, node_http);
-        // Neither needs the other to start.
-        let (node, coordinator) = tokio::join!(
-            start_node(config),
-            start_coordinator(data, args, controller.address(), coordinator_http)
-        );
-        let (node, (coordinator, coordinator_http)) = match (node, coordinator) {
-            (Ok(node), Ok(coordinator)) => (node, coordinator),
-            (node, coordinator) => {
-                let failure = match (&node, &coordinator) {
-                    (Err(failure), _) | (_, Err(failure)) => failure.clone(),
-                    (Ok(_), Ok(_)) => unreachable!("one of them failed"),
-                };
-                if let Ok((coordinator, http)) = coordinator {
-                    coordinator.shutdown().await;
-                    http.shutdown(HTTP_GRACE).await;
+        // The door opens last: whoever comes through it finds everything running.
+        let address = controller.address();
+        let (coordinator, coordinator_http) =
+            match start_coordinator(data, args, address, coordinator_http).await {
+                Ok(started) => started,
+                Err(failure) => {
+                    stop_controller(controller_runtime, controller, controller_http).await;
+                    return Err(failure);
                 }
-                if let Ok(node) = node {
-                    node.shutdown().await;
-                }
+            };
+        let node = match start_node(config).await {
+            Ok(node) => node,
+            Err(failure) => {
+                coordinator.shutdown().await;
+                coordinator_http.shutdown(HTTP_GRACE).await;
                 stop_controller(controller_runtime, controller, controller_http).await;
                 return Err(failure);
             }
