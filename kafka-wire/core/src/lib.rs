@@ -15,6 +15,7 @@
 extern crate self as kafka_wire_core;
 
 pub mod api_key;
+pub mod consumer_protocol;
 pub mod error;
 pub mod error_code;
 pub mod frame;
