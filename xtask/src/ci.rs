@@ -78,6 +78,6 @@ fn clippy() -> Result<(), Failure> {
 
 fn docs() -> Result<(), Failure> {
     let mut command: Command = cargo();
-    command.args(["doc", "--workspace", "--no-deps", "--quiet"]).env("RUSTDOCFLAGS", "-D warnings");
+    command.args(["doc", "--workspace", "--no-deps", "--quiet"]).env("RUSTDOCFLAGS", "-D warnings -A rustdoc::private-intra-doc-links");
     shell::run(command)
 }
