@@ -218,10 +218,13 @@ impl Place {
     }
 }
 
-/// Decodes a whole body: bytes left over are an error too.
+/// Decodes a body. Bytes left over in the frame are ignored, as Kafka does: librdkafka 2.16 asks for all topics by
+/// Metadata 13 with three bytes too many.
 pub(crate) fn decode<R: Request>(mut body: Reader, place: Place) -> Result<R, CloseReason> {
-    R::decode(&mut body, place.version).and_then(|request| body.finish().map(|()| request)).map_err(|error| {
-        CloseReason::Malformed { api: place.api, version: place.version, error: error.to_string() }
+    R::decode(&mut body, place.version).map_err(|error| CloseReason::Malformed {
+        api: place.api,
+        version: place.version,
+        error: error.to_string(),
     })
 }
 
@@ -389,5 +392,29 @@ fn peek(frame: &[u8]) -> Result<(i16, i16), CloseReason> {
     match frame {
         [k0, k1, v0, v1, ..] => Ok((i16::from_be_bytes([*k0, *k1]), i16::from_be_bytes([*v0, *v1]))),
         _ => Err(CloseReason::MalformedHeader(format!("a frame of {} bytes has no header", frame.len()))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kafka_wire_core::messages::metadata::MetadataRequest;
+
+    use super::*;
+
+    fn metadata(body: &'static [u8]) -> Result<MetadataRequest, CloseReason> {
+        let place = Place { api: "Metadata", version: 13, correlation_id: 1 };
+        decode(Reader::new(Bytes::from_static(body)), place)
+    }
+
+    #[test]
+    fn librdkafkas_request_for_all_topics_is_understood() {
+        // The number of topics has four bytes here, where this version has one.
+        let request = metadata(&[0, 0, 0, 0, 1, 0, 0]);
+        assert_eq!(request.map(|request| request.topics).ok(), Some(None));
+    }
+
+    #[test]
+    fn a_body_that_is_too_short_is_malformed() {
+        assert!(matches!(metadata(&[0, 0, 0]), Err(CloseReason::Malformed { version: 13, .. })));
     }
 }
