@@ -5,7 +5,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand};
 use kafka_wire::{Client, ClientConfig, HostPort};
 
-use crate::commands::{cluster, config, consume, dev, produce, topic};
+use crate::commands::{cluster, config, consume, dev, group, produce, topic};
 use crate::failure::{EXIT_CODES, Failure};
 use crate::output::Format;
 
@@ -77,6 +77,9 @@ pub(crate) enum Command {
     Produce(produce::ProduceArgs),
     /// Read records from the beginning, an offset or a time, or as they come
     Consume(consume::ConsumeArgs),
+    /// List, describe, reset and delete groups of consumers
+    #[command(subcommand)]
+    Group(group::GroupCommand),
     /// Show nodes and their health; make the files of a new cluster
     #[command(subcommand)]
     Cluster(cluster::ClusterCommand),
@@ -146,6 +149,12 @@ mod tests {
             "weir topic describe ad-events -b h:1,g:2",
             "weir cluster status --output json",
             "weir cluster init d --controllers a,b,c:9 --storage-nodes n --etc /etc/weir --plan",
+            "weir group list",
+            "weir group describe readers analytics --output json",
+            "weir group reset readers --topic ad-events --to-earliest --execute",
+            "weir group reset readers --topic a:0,2 --topic b --shift-by -10",
+            "weir group reset readers --all-topics --by-duration 2h",
+            "weir group delete readers --plan",
             "weir dev --data d --reset --kafka-port 19092 --http-port 0",
         ] {
             Cli::try_parse_from(line.split(' ')).unwrap_or_else(|error| panic!("{line}: {error}"));
@@ -155,6 +164,10 @@ mod tests {
             "weir produce a --key-separator : --key-field b",
             "weir topic create",
             "weir consume a --print size",
+            "weir group reset readers --topic a",
+            "weir group reset readers --to-latest",
+            "weir group reset readers --topic a --all-topics --to-latest",
+            "weir group reset readers --topic a --to-latest --to-earliest",
         ] {
             assert_eq!(Cli::try_parse_from(line.split(' ')).unwrap_err().exit_code(), 2, "{line}");
         }

@@ -4,5 +4,6 @@ pub(crate) mod cluster;
 pub(crate) mod config;
 pub(crate) mod consume;
 pub(crate) mod dev;
+pub(crate) mod group;
 pub(crate) mod produce;
 pub(crate) mod topic;

@@ -14,7 +14,7 @@ Exit codes:
   1  refused by the cluster, or failed half-way; the message says what was done
   2  wrong arguments or input
   3  no broker could be reached, or it did not answer in time
-  4  a topic, partition or node that was named does not exist
+  4  a topic, partition, group or node that was named does not exist
 
 Errors go to standard error, with --output json as one JSON object.";
 
@@ -86,6 +86,9 @@ impl Failure {
         match code {
             ErrorCode::UnknownTopicOrPartition | ErrorCode::UnknownTopicId => {
                 Self::not_found(message).hint("`weir topic list` shows what is there")
+            }
+            ErrorCode::GroupIdNotFound => {
+                Self::not_found(message).hint("`weir group list` shows which there are")
             }
             ErrorCode::TopicAlreadyExists => Self::failed(message)
                 .hint("`weir topic describe` shows it; --if-not-exists makes this no error"),

@@ -9,6 +9,7 @@ mod cli;
 mod clock;
 mod commands;
 mod failure;
+mod groups;
 mod input_record;
 mod offsets;
 mod output;
@@ -63,6 +64,7 @@ fn run(cli: Cli, output: &mut Output<'_>) -> Result<(), Failure> {
             Command::Topic(command) => commands::topic::run(&global, command, output).await,
             Command::Config(command) => commands::config::run(&global, command, output).await,
             Command::Cluster(command) => commands::cluster::run(&global, command, output).await,
+            Command::Group(command) => commands::group::run(&global, command, output).await,
             Command::Produce(arguments) => commands::produce::run(&global, arguments, output).await,
             Command::Consume(arguments) => commands::consume::run(&global, arguments, output).await,
         }

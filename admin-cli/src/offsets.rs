@@ -8,6 +8,7 @@ use kafka_wire_core::messages::metadata::MetadataResponseTopic;
 use kafka_wire_core::{ErrorCode, Str};
 
 use crate::failure::Failure;
+use crate::output::printable;
 
 /// The timestamp that stands for the first offset.
 pub(crate) const EARLIEST: i64 = -2;
@@ -58,6 +59,20 @@ pub(crate) async fn list(
         }
     }
     Ok(found)
+}
+
+/// As [`list`]; a partition that does not answer is a failure.
+pub(crate) async fn all(
+    client: &Client,
+    topic: &MetadataResponseTopic,
+    timestamp: i64,
+) -> Result<BTreeMap<i32, i64>, Failure> {
+    let name = printable(topic.name.as_deref().unwrap_or_default());
+    let offset = |(partition, offset): (i32, Found)| match offset {
+        Ok(offset) => Ok((partition, offset)),
+        Err(code) => Err(Failure::refused(format!("find an offset of {name}-{partition}"), code, None)),
+    };
+    list(client, topic, timestamp).await?.into_iter().map(offset).collect()
 }
 
 fn request(name: Str, partitions: &[i32], timestamp: i64) -> ListOffsetsRequest {

@@ -35,6 +35,52 @@ fn parse_ago(text: &str) -> Option<i64> {
     number.parse::<i64>().ok()?.checked_mul(unit_ms)
 }
 
+/// What `--by-duration` takes, for its help and its errors.
+pub(crate) const DURATION_FORMS: &str = "90s, 15m, 2h, 3d, 1w, or as ISO 8601 writes it: PT15M, P1DT2H";
+
+/// Milliseconds of a duration in one of [`DURATION_FORMS`].
+pub(crate) fn parse_duration(text: &str) -> Result<i64, String> {
+    let text = text.trim();
+    let plain = text.bytes().next().filter(u8::is_ascii_digit).and_then(|_| parse_ago(text));
+    plain
+        .or_else(|| parse_iso_duration(text))
+        .ok_or_else(|| format!("{text:?} is no duration; these are: {DURATION_FORMS}"))
+}
+
+/// `P1W`, `P3D`, `PT2H30M`, `P1DT12H0.5S`.
+fn parse_iso_duration(text: &str) -> Option<i64> {
+    let (days, clock) = match text.strip_prefix(['P', 'p'])?.split_once(['T', 't']) {
+        Some((_, "")) => return None,
+        Some((days, clock)) => (days, clock),
+        None => (text.get(1..)?, ""),
+    };
+    let days = parse_designated(days, &[('W', 7 * DAY_MS), ('D', DAY_MS)])?;
+    let clock = parse_designated(clock, &[('H', 3_600_000), ('M', 60_000), ('S', 1000)])?;
+    // At least one of them must be there.
+    let sum = days.unwrap_or(0).checked_add(clock.unwrap_or(0))?;
+    (days.is_some() || clock.is_some()).then_some(sum)
+}
+
+/// Numbers with designators in this order, each at most once; the sum, or none if there is no number at all.
+fn parse_designated(mut text: &str, units: &[(char, i64)]) -> Option<Option<i64>> {
+    let mut sum = None;
+    for (designator, unit_ms) in units {
+        let Some(at) = text.find(|c: char| c.is_ascii_alphabetic()) else { break };
+        if !text[at..].starts_with([*designator, designator.to_ascii_lowercase()]) {
+            continue;
+        }
+        let (whole, fraction) = text[..at].split_once('.').unwrap_or((&text[..at], "0"));
+        let whole = parse_digits(whole, whole.len())?.checked_mul(*unit_ms)?;
+        let millis = parse_digits(fraction, fraction.len()).filter(|_| fraction.len() <= 9)?;
+        let scale = 10_i64.pow(u32::try_from(fraction.len()).ok()?);
+        sum = Some(
+            sum.unwrap_or(0_i64).checked_add(whole)?.checked_add(millis.checked_mul(*unit_ms)? / scale)?,
+        );
+        text = &text[at + 1..];
+    }
+    text.is_empty().then_some(sum)
+}
+
 /// `@seconds`, or at least eleven digits of milliseconds (shorter numbers would more likely be something else).
 fn parse_epoch(text: &str) -> Option<i64> {
     if let Some(seconds) = text.strip_prefix('@') {
@@ -209,6 +255,40 @@ mod tests {
         for text in cases {
             let error = parse(text, NOW).unwrap_err();
             assert!(error.contains("is not a time; these are: 15m"), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn durations_are_read_as_people_and_as_iso_8601_write_them() {
+        let cases = [
+            ("15m", 900_000),
+            ("3 d", 3 * DAY_MS),
+            ("PT15M", 900_000),
+            ("P1DT2H", DAY_MS + 7_200_000),
+            ("p1w", 7 * DAY_MS),
+            ("PT0.5S", 500),
+            ("PT1H30M5S", 5_405_000),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(parse_duration(text), Ok(expected), "{text}");
+        }
+        for text in [
+            "",
+            "P",
+            "PT",
+            "P1",
+            "PT5",
+            "15",
+            "-15m",
+            "PT5M1H",
+            "P1H",
+            "1x",
+            "PT-5M",
+            "P99999999999999999W",
+            "Pü",
+        ] {
+            let error = parse_duration(text).unwrap_err();
+            assert!(error.contains("is no duration; these are: 90s"), "{text}: {error}");
         }
     }
 

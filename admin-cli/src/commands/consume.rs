@@ -134,11 +134,11 @@ async fn extents(
     topic: &MetadataResponseTopic,
     args: &ConsumeArgs,
 ) -> Result<BTreeMap<i32, Extent>, Failure> {
-    let ends = offsets_at(client, topic, LATEST).await?;
+    let ends = offsets::all(client, topic, LATEST).await?;
     let starts = match (args.from_beginning, args.offset, &args.since) {
-        (true, _, _) => offsets_at(client, topic, EARLIEST).await?,
+        (true, _, _) => offsets::all(client, topic, EARLIEST).await?,
         (_, Some(offset), _) => {
-            let firsts = offsets_at(client, topic, EARLIEST).await?;
+            let firsts = offsets::all(client, topic, EARLIEST).await?;
             let start = |(partition, first): (i32, i64)| {
                 let end = ends.get(&partition).copied().unwrap_or(first);
                 let start = start_at(&args.topic, partition, offset, Extent { start: first, end })?;
@@ -148,7 +148,7 @@ async fn extents(
         }
         (_, _, Some(time)) => {
             let timestamp = time_text::parse(time, wall_ms()).map_err(Failure::usage)?;
-            offsets_at(client, topic, timestamp.max(0)).await?
+            offsets::all(client, topic, timestamp.max(0)).await?
         }
         (_, _, None) => ends.clone(),
     };
@@ -176,21 +176,6 @@ fn start_at(topic: &str, partition: i32, offset: i64, there: Extent) -> Result<i
     );
     Err(Failure::not_found(message)
         .hint("--from-beginning reads all that is there, --offset -N the last N, --partition one alone"))
-}
-
-/// Offsets of all partitions; one that does not answer is a failure.
-async fn offsets_at(
-    client: &Client,
-    topic: &MetadataResponseTopic,
-    timestamp: i64,
-) -> Result<BTreeMap<i32, i64>, Failure> {
-    let name = printable(topic.name.as_deref().unwrap_or_default());
-    let found = offsets::list(client, topic, timestamp).await?;
-    let offset = |(partition, offset): (i32, offsets::Found)| match offset {
-        Ok(offset) => Ok((partition, offset)),
-        Err(code) => Err(Failure::refused(format!("find an offset of {name}-{partition}"), code, None)),
-    };
-    found.into_iter().map(offset).collect()
 }
 
 fn start_consumer(bootstrap: &str, args: &ConsumeArgs) -> Result<BaseConsumer, Failure> {

@@ -193,7 +193,7 @@ fn show_action(
 }
 
 /// Ends with the first of several failures, after the others have been told.
-fn first_of(failures: Vec<Failure>, output: &mut Output<'_>) -> Result<(), Failure> {
+pub(crate) fn first_of(failures: Vec<Failure>, output: &mut Output<'_>) -> Result<(), Failure> {
     let mut failures = failures.into_iter();
     let Some(first) = failures.next() else { return Ok(()) };
     for other in failures {
