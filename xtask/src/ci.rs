@@ -78,6 +78,8 @@ fn clippy() -> Result<(), Failure> {
 
 fn docs() -> Result<(), Failure> {
     let mut command: Command = cargo();
-    command.args(["doc", "--workspace", "--no-deps", "--quiet"]).env("RUSTDOCFLAGS", "-D warnings -A rustdoc::private-intra-doc-links");
+    command
+        .args(["doc", "--workspace", "--no-deps", "--quiet"])
+        .env("RUSTDOCFLAGS", "-D warnings -A rustdoc::private-intra-doc-links");
     shell::run(command)
 }
