@@ -5,6 +5,7 @@
 #![expect(clippy::print_stdout, reason = "a program for people prints")]
 
 mod ci;
+mod clients;
 mod clock;
 mod flights;
 mod kafka;
@@ -49,6 +50,11 @@ const COMMANDS: &[Command] = &[
         name: "chaos-kill",
         help: "[--times N] kill -9 daemons under load, N times each",
         run: test::chaos_kill,
+    },
+    Command {
+        name: "clients",
+        help: "[NAME...] [--against weir|kafka]: what stock clients can do, as a table",
+        run: clients::run,
     },
     Command {
         name: "flights",
