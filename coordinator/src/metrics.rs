@@ -47,25 +47,7 @@ pub(crate) struct CoordinatorMetrics {
 impl CoordinatorMetrics {
     /// Counters in `registry`, which is to carry the prefix `weir_coordinator`.
     pub(crate) fn register(registry: &mut Registry) -> Self {
-        let metrics = Self {
-            requests: Family::default(),
-            refusals: Family::default(),
-            answers_without_lease: Counter::default(),
-            lease_losses: Counter::default(),
-            heartbeats_failed: Counter::default(),
-            feed_losses: Counter::default(),
-            metadata_index: Gauge::default(),
-            requests_waiting: Gauge::default(),
-            streams: Gauge::default(),
-            shards: Gauge::default(),
-            shards_loading: Gauge::default(),
-            groups: Gauge::default(),
-            members: Gauge::default(),
-            reloads: Counter::default(),
-            records_skipped: Counter::default(),
-            load_seconds: Histogram::new(exponential_buckets(0.001, 3.0, 11)),
-            append_seconds: Histogram::new(exponential_buckets(0.000_1, 3.0, 11)),
-        };
+        let metrics = Self::new();
         // Every series is there from the start, so that a rate can be told of its first event.
         for api in GroupRequest::APIS {
             metrics.requests.get_or_create(&Api { api: api.name() }).inc_by(0);
@@ -119,6 +101,28 @@ impl CoordinatorMetrics {
             registry.register_with_unit(name, help, Unit::Seconds, histogram.clone());
         }
         metrics
+    }
+
+    fn new() -> Self {
+        Self {
+            requests: Family::default(),
+            refusals: Family::default(),
+            answers_without_lease: Counter::default(),
+            lease_losses: Counter::default(),
+            heartbeats_failed: Counter::default(),
+            feed_losses: Counter::default(),
+            metadata_index: Gauge::default(),
+            requests_waiting: Gauge::default(),
+            streams: Gauge::default(),
+            shards: Gauge::default(),
+            shards_loading: Gauge::default(),
+            groups: Gauge::default(),
+            members: Gauge::default(),
+            reloads: Counter::default(),
+            records_skipped: Counter::default(),
+            load_seconds: Histogram::new(exponential_buckets(0.001, 3.0, 11)),
+            append_seconds: Histogram::new(exponential_buckets(0.000_1, 3.0, 11)),
+        }
     }
 
     pub(crate) fn on_request(&self, api: ApiKey) {
