@@ -1,7 +1,10 @@
-//! `weir consume`: records of all or some partitions, without a group, through librdkafka.
+//! `weir consume`: records of all or some partitions through librdkafka.
 //!
-//! Every partition is assigned with its own start offset, so nothing is stored and nobody else is disturbed. Offsets by
+//! Without `--group` every partition is assigned with its own start offset, so nothing is stored and nobody else is disturbed;
+//! reading as a member of a group stands in `consume/membership.rs`. Offsets by
 //! time come from ListOffsets. What is damaged on the way is noticed (CRC checks are on).
+
+mod membership;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -16,6 +19,7 @@ use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::message::{BorrowedMessage, Headers, Message};
 use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use tokio::signal::unix::{SignalKind, signal};
 
 use crate::cli::{Global, seconds};
 use crate::clock::{monotonic_now, wall_ms};
@@ -37,7 +41,12 @@ pub(crate) struct ConsumeArgs {
     /// Only these partitions, may be repeated or separated by commas
     #[arg(long, short, value_delimiter = ',', value_parser = clap::value_parser!(i32).range(0..))]
     partition: Vec<i32>,
-    /// Begin with the first record that is there; the default is what comes from now on
+    /// Read as a member of this group: members share the partitions and go on where the group has committed. What has been
+    /// written out is committed
+    #[arg(long, short, value_name = "GROUP", conflicts_with_all = ["partition", "offset", "since"])]
+    group: Option<String>,
+    /// Begin with the first record that is there (in a group: where it has committed nothing); the default is what comes
+    /// from now on
     #[arg(long, group = "start")]
     from_beginning: bool,
     /// Begin with this offset; -N begins N records before the end
@@ -81,18 +90,15 @@ pub(crate) async fn run(global: &Global, args: ConsumeArgs, output: &mut Output<
         unescape(&args.separator).map_err(|error| Failure::usage(format!("--separator: {error}")))?;
     let client = global.connect().await?;
     let mut topic = find_topic(&client, &args.topic).await?;
+    if let Some(group) = &args.group {
+        let ends = offsets::all(&client, &topic, LATEST).await?;
+        return membership::run(global, group, &args, separator, ends, output);
+    }
     select_partitions(&mut topic, &args)?;
     let extents = extents(&client, &topic, &args).await?;
     let consumer = start_consumer(&global.bootstrap_list(), &args)?;
     assign(&consumer, &args.topic, &extents)?;
-    let stop = Arc::new(AtomicBool::new(false));
-    let interrupted = Arc::clone(&stop);
-    tokio::spawn(async move {
-        // Without a handler Ctrl-C ends the process at once, which is as good.
-        if tokio::signal::ctrl_c().await.is_ok() {
-            interrupted.store(true, Ordering::Relaxed);
-        }
-    });
+    let stop = stopped_by_signals();
     let reading = Reading {
         layout: TextLayout::new(args.print, separator),
         count: args.count,
@@ -178,28 +184,52 @@ fn start_at(topic: &str, partition: i32, offset: i64, there: Extent) -> Result<i
         .hint("--from-beginning reads all that is there, --offset -N the last N, --partition one alone"))
 }
 
+/// Becomes true with Ctrl-C, or SIGTERM.
+fn stopped_by_signals() -> Arc<AtomicBool> {
+    let stop = Arc::new(AtomicBool::new(false));
+    let stopped = Arc::clone(&stop);
+    // Without a handler a signal ends the process at once, which is as good where no group waits for us.
+    if let Ok(mut terminate) = signal(SignalKind::terminate()) {
+        tokio::spawn(async move {
+            tokio::select! {
+                _ = tokio::signal::ctrl_c() => {}
+                _ = terminate.recv() => {}
+            }
+            stopped.store(true, Ordering::Relaxed);
+        });
+    }
+    stop
+}
+
 fn start_consumer(bootstrap: &str, args: &ConsumeArgs) -> Result<BaseConsumer, Failure> {
+    consumer_config(bootstrap, args)
+        // librdkafka wants a name even though partitions are assigned by hand and nothing is committed.
+        .set("group.id", "weir-consume")
+        .set("auto.offset.reset", "error")
+        .create()
+        .map_err(|error| Failure::failed(format!("cannot start the consumer: {error}")))
+}
+
+/// What every consumer of this command is set to.
+fn consumer_config(bootstrap: &str, args: &ConsumeArgs) -> ClientConfig {
     let isolation = match args.isolation {
         Isolation::Committed => "read_committed",
         Isolation::Uncommitted => "read_uncommitted",
     };
-    ClientConfig::new()
+    let mut config = ClientConfig::new();
+    config
         .set("bootstrap.servers", bootstrap)
         .set("client.id", "weir")
-        // librdkafka wants a name even though partitions are assigned by hand and nothing is committed.
-        .set("group.id", "weir-consume")
         .set("enable.auto.commit", "false")
         .set("enable.auto.offset.store", "false")
-        .set("auto.offset.reset", "error")
         .set("enable.partition.eof", "true")
         .set("isolation.level", isolation)
         .set("check.crcs", "true")
         // How long the cluster may hold a fetch that finds nothing; it answers at once when something comes.
         .set("fetch.wait.max.ms", "250")
         .set("allow.auto.create.topics", "false")
-        .set("socket.nagle.disable", "true")
-        .create()
-        .map_err(|error| Failure::failed(format!("cannot start the consumer: {error}")))
+        .set("socket.nagle.disable", "true");
+    config
 }
 
 fn assign(consumer: &BaseConsumer, topic: &str, extents: &BTreeMap<i32, Extent>) -> Result<(), Failure> {
@@ -247,7 +277,7 @@ impl Reading {
                     if !self.is_wanted(&message) {
                         continue;
                     }
-                    self.show(&message, &mut line, output)?;
+                    show(&self.layout, &message, &mut line, output)?;
                     left -= 1;
                     troubled = false;
                     if self.idle.is_some() {
@@ -260,7 +290,7 @@ impl Reading {
                 }
                 Some(Err(error)) => {
                     if !troubled {
-                        troubled = Self::on_error(&error, output)?;
+                        troubled = on_error(&error, false, output)?;
                     }
                 }
                 // A pipe whose reader has gone would be noticed by the next record only, which may never come.
@@ -291,60 +321,70 @@ impl Reading {
         }
         message.offset() < end
     }
+}
 
-    fn show(
-        &self,
-        message: &BorrowedMessage<'_>,
-        line: &mut Vec<u8>,
-        output: &mut Output<'_>,
-    ) -> Result<(), Failure> {
-        let headers: Vec<_> = message
-            .headers()
-            .map(|headers| headers.iter().map(|header| (header.key, header.value)).collect())
-            .unwrap_or_default();
-        let record = ReadRecord {
-            topic: message.topic(),
-            partition: message.partition(),
-            offset: message.offset(),
-            timestamp_ms: message.timestamp().to_millis(),
-            key: message.key(),
-            value: message.payload(),
-            headers: &headers,
-        };
-        line.clear();
-        match output.format {
-            Format::Json => append_json(&record, line)
-                .map_err(|error| Failure::failed(format!("cannot write a record as JSON: {error}")))?,
-            Format::Table => self.layout.append(&record, line),
-        }
-        output.bytes(line)
+/// Writes one record.
+fn show(
+    layout: &TextLayout,
+    message: &BorrowedMessage<'_>,
+    line: &mut Vec<u8>,
+    output: &mut Output<'_>,
+) -> Result<(), Failure> {
+    let headers: Vec<_> = message
+        .headers()
+        .map(|headers| headers.iter().map(|header| (header.key, header.value)).collect())
+        .unwrap_or_default();
+    let record = ReadRecord {
+        topic: message.topic(),
+        partition: message.partition(),
+        offset: message.offset(),
+        timestamp_ms: message.timestamp().to_millis(),
+        key: message.key(),
+        value: message.payload(),
+        headers: &headers,
+    };
+    line.clear();
+    match output.format {
+        Format::Json => append_json(&record, line)
+            .map_err(|error| Failure::failed(format!("cannot write a record as JSON: {error}")))?,
+        Format::Table => layout.append(&record, line),
     }
+    output.bytes(line)
+}
 
-    /// Tells trouble that passes (true: do not repeat it until a record has come), and ends on what does not pass.
-    fn on_error(error: &KafkaError, output: &mut Output<'_>) -> Result<bool, Failure> {
-        let text = printable(&error.to_string());
-        match error.rdkafka_error_code() {
-            Some(RDKafkaErrorCode::OffsetOutOfRange | RDKafkaErrorCode::AutoOffsetReset) => {
-                Err(Failure::not_found(format!("the next record is not there any more: {text}")).hint(
-                    "`weir topic describe` shows what is there; records may have been deleted meanwhile",
-                ))
-            }
-            Some(RDKafkaErrorCode::UnknownTopicOrPartition | RDKafkaErrorCode::UnknownTopic) => {
-                Err(Failure::not_found(format!("the topic is gone: {text}")))
-            }
-            Some(
-                RDKafkaErrorCode::AllBrokersDown
-                | RDKafkaErrorCode::BrokerTransportFailure
-                | RDKafkaErrorCode::Resolve
-                | RDKafkaErrorCode::OperationTimedOut,
-            ) => {
-                output.note(&format!("waiting for the cluster: {text}"))?;
-                Ok(true)
-            }
-            // No group is used, so it does not matter that nobody coordinates it.
-            Some(code) if is_about_groups(code) => Ok(false),
-            _ => Err(Failure::failed(format!("cannot read: {text}"))),
+/// Tells trouble that passes (true: do not repeat it until a record has come), and ends on what does not pass.
+fn on_error(error: &KafkaError, in_group: bool, output: &mut Output<'_>) -> Result<bool, Failure> {
+    let text = printable(&error.to_string());
+    let Some(code) = error.rdkafka_error_code() else {
+        return Err(Failure::failed(format!("cannot read: {text}")));
+    };
+    match code {
+        RDKafkaErrorCode::OffsetOutOfRange | RDKafkaErrorCode::AutoOffsetReset => {
+            Err(Failure::not_found(format!("the next record is not there any more: {text}"))
+                .hint("`weir topic describe` shows what is there; records may have been deleted meanwhile"))
         }
+        RDKafkaErrorCode::UnknownTopicOrPartition | RDKafkaErrorCode::UnknownTopic => {
+            Err(Failure::not_found(format!("the topic is gone: {text}")))
+        }
+        RDKafkaErrorCode::AllBrokersDown
+        | RDKafkaErrorCode::BrokerTransportFailure
+        | RDKafkaErrorCode::Resolve
+        | RDKafkaErrorCode::OperationTimedOut => {
+            output.note(&format!("waiting for the cluster: {text}"))?;
+            Ok(true)
+        }
+        RDKafkaErrorCode::CoordinatorNotAvailable
+        | RDKafkaErrorCode::NotCoordinator
+        | RDKafkaErrorCode::CoordinatorLoadInProgress
+        | RDKafkaErrorCode::PollExceeded
+            if in_group =>
+        {
+            output.note(&format!("waiting for the group: {text}"))?;
+            Ok(true)
+        }
+        // No group is used, so it does not matter that nobody coordinates it.
+        code if !in_group && is_about_groups(code) => Ok(false),
+        _ => Err(Failure::failed(format!("cannot read: {text}"))),
     }
 }
 
