@@ -17,7 +17,7 @@ pub enum Action {
     AssignEpoch { epoch: LeaderEpoch, start: Offset },
     /// Bring everything that the log holds to the disk. Answer with `Flushed` or `LogFailed`, in time.
     Flush,
-    /// Move the log's start. Answer with `StartMoved` or `LogFailed` before anything else happens.
+    /// Move the log's start. Answer with `StartMoved`, `StartRefused` or `LogFailed` before anything else happens.
     MoveStart { start: Offset },
     /// Answer a producer.
     Reply { ticket: Ticket, result: Result<Produced, ProduceError> },
@@ -104,6 +104,9 @@ pub enum DeleteRecordsError {
     /// Below zero, or above the high watermark.
     #[error("the offset is outside of the log or above the high watermark {high_watermark}")]
     OffsetOutOfRange { high_watermark: Offset },
+    /// The disk has no room for what must be noted; nothing was deleted. Retry.
+    #[error("the new start could not be written")]
+    WriteRefused,
     /// The log failed; the partition is offline on this node.
     #[error("the partition's log has failed on this node")]
     LogFailed,

@@ -29,6 +29,8 @@ pub enum Input {
     DeleteRecords { ticket: Ticket, before: Option<Offset> },
     /// The log's start is now `start`, as was asked for.
     StartMoved { start: Offset },
+    /// The start that was asked for did not come about, and the log is as it was before (a full disk).
+    StartRefused,
     /// Configs of the topic changed.
     ConfigChanged(ReplicaConfig),
     /// Time has passed.

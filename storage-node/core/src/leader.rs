@@ -197,6 +197,12 @@ impl Leader {
         Some(Action::RecordsDeleted { ticket, result: Ok(start) })
     }
 
+    /// The start stays where it is.
+    pub(crate) fn on_start_refused(&mut self) -> Action {
+        let (ticket, _) = self.moving_start.take().expect("a move of the start was asked for");
+        Action::RecordsDeleted { ticket, result: Err(DeleteRecordsError::WriteRefused) }
+    }
+
     fn lacks_replicas(&self, config: &ReplicaConfig) -> bool {
         self.in_sync.len() < self.in_sync.needed(config.min_insync)
     }

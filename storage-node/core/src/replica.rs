@@ -127,6 +127,7 @@ impl Replica {
             Input::FollowerAck(ack) => self.on_follower_ack(ack),
             Input::DeleteRecords { ticket, before } => self.on_delete_records(ticket, before, &mut actions),
             Input::StartMoved { start } => self.on_start_moved(start, &mut actions),
+            Input::StartRefused => actions.push(self.leader_mut().on_start_refused()),
             Input::ConfigChanged(config) => {
                 self.config = ReplicaConfig { waiters_max: self.config.waiters_max, ..config };
             }
@@ -293,7 +294,7 @@ impl Replica {
         match &mut self.role {
             Role::Leader(leader) => leader,
             Role::Offline(_) => {
-                panic!("only a leader asks for appends, and they come back before anything else")
+                panic!("only a leader asks for such, and it comes back before anything else")
             }
         }
     }

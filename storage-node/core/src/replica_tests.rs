@@ -352,6 +352,23 @@ fn records_are_deleted_up_to_the_high_watermark_only() {
 }
 
 #[test]
+fn a_start_that_finds_no_room_is_refused_and_the_leader_goes_on() {
+    let mut bench = Bench::leader(CONFIG, 1, &[1]);
+    bench.produce(Acks::Leader, 10, None);
+    bench.flushed(10);
+    let ticket = Ticket(50);
+    for before in [4, 5] {
+        bench.step(Input::DeleteRecords { ticket, before: Some(Offset(before)) });
+        let actions = bench.step(Input::StartRefused);
+        let result = Err(DeleteRecordsError::WriteRefused);
+        assert_eq!(actions, [Action::RecordsDeleted { ticket, result }]);
+        assert_eq!(bench.replica.view().start, Offset(0));
+    }
+    let (ticket, actions) = bench.produce(Acks::Leader, 1, None);
+    assert_eq!(replies(&actions), [(ticket, Ok(10))]);
+}
+
+#[test]
 fn waiters_are_bounded() {
     let mut bench = Bench::leader(ReplicaConfig { waiters_max: 2, ..CONFIG }, 1, &[1]);
     bench.produce(Acks::All, 1, None);

@@ -258,6 +258,10 @@ impl World {
                 }
                 Action::MoveStart { start } => {
                     assert!(start.0 > self.start && start.0 <= self.high_watermark);
+                    if self.rng.random_bool(0.1) {
+                        self.step(Input::StartRefused);
+                        continue;
+                    }
                     self.start = start.0;
                     self.step(Input::StartMoved { start });
                 }

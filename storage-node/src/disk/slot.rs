@@ -161,8 +161,12 @@ impl Slot {
         self.step(Input::ConfigChanged(replica));
     }
 
-    /// What the flushers are to do, once per wish; the input if there is nothing to do.
+    /// What the flushers are to do, once per wish; the input if there is nothing to do. A wish that comes while a flush
+    /// is under way stays until that is over.
     pub(crate) fn take_flush(&mut self) -> Option<FlushHandle> {
+        if self.flushing_since.is_some() {
+            return None;
+        }
         if !std::mem::take(&mut self.flush_wanted) {
             return None;
         }
@@ -281,6 +285,9 @@ impl Slot {
         match self.log.append(&bytes, &[header], now_ms) {
             Ok(appended) => {
                 self.metrics.on_append(bytes.len());
+                // Also where nobody waits for the disk: the descriptors of a finished segment stay open until it is
+                // there, and what no flush has confirmed is read again after a crash.
+                self.flush_wanted |= appended.rolled;
                 self.note_uncommitted(Offset(appended.end), bytes.len());
                 if let Some(Waiting::Shard(waiting)) = self.waiting.get_mut(&ticket) {
                     let facts = waiting.appended_at(base_offset, Offset(appended.end));
@@ -314,6 +321,14 @@ impl Slot {
             Ok(()) => {
                 self.shared.epochs.write().truncate_from_start(start.0);
                 Input::StartMoved { start }
+            }
+            // The log lives on. It may have moved its start all the same, and only the old files are still there.
+            Err(error) if self.log.poisoned().is_none() => {
+                tracing::warn!(partition = %self.shared.id, %error, "the start of the log could not be moved");
+                match self.log.start() == start.0 {
+                    true => Input::StartMoved { start },
+                    false => Input::StartRefused,
+                }
             }
             Err(error) => {
                 self.note_failure(&error);

@@ -128,7 +128,7 @@ impl From<DeleteRecordsError> for KafkaError {
         let code = match error {
             DeleteRecordsError::NotLeader => ErrorCode::NotLeaderOrFollower,
             DeleteRecordsError::OffsetOutOfRange { .. } => ErrorCode::OffsetOutOfRange,
-            DeleteRecordsError::LogFailed => ErrorCode::KafkaStorageError,
+            DeleteRecordsError::WriteRefused | DeleteRecordsError::LogFailed => ErrorCode::KafkaStorageError,
         };
         Self::new(code, error.to_string())
     }

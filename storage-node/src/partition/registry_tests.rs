@@ -30,6 +30,15 @@ impl World {
     }
 
     async fn open_with(disk: Arc<dyn Disk>, epoch: i32, limits: PartitionLimits) -> Self {
+        Self::open_configured(disk, epoch, limits, &[]).await
+    }
+
+    async fn open_configured(
+        disk: Arc<dyn Disk>,
+        epoch: i32,
+        limits: PartitionLimits,
+        topic_configs: &[(&str, &str)],
+    ) -> Self {
         let options = DataDirOptions {
             cluster_id: "c".into(),
             node_id: 1,
@@ -61,6 +70,11 @@ impl World {
                 leader_epoch: LeaderEpoch(epoch),
                 partition_epoch: PartitionEpoch(100 + epoch),
             },
+        }));
+        changes.extend(topic_configs.iter().map(|&(name, value)| MetadataChange::ConfigSet {
+            resource: ConfigResource::Topic(topic_id(1)),
+            name: name.to_owned(),
+            value: Some(value.to_owned()),
         }));
         let delta = image.apply(MetadataIndex(1), &changes);
         partitions.apply(&image, &delta).await;
@@ -230,6 +244,52 @@ async fn a_failed_sync_takes_one_partition_offline_and_no_other() {
     let end = world.handle(0).view().end;
     let next = world.produce(0, Acks::All, 1, 1).await.unwrap();
     assert!(next.base_offset == end || next.base_offset.0 == 1, "{next:?}");
+    world.partitions.close().await;
+}
+
+#[tokio::test]
+async fn a_start_that_finds_no_room_does_not_take_the_partition_offline() {
+    let disk = SimDisk::new(1);
+    let world = World::open(&disk, 1).await;
+    for sequence in 0..3 {
+        world.produce(0, Acks::All, 1, sequence).await.unwrap();
+    }
+    // The epoch of the new leadership is not on the disk yet, and belongs there before the log is cut.
+    let world = world.power_cut(&disk, 2).await;
+    disk.set_capacity(Some(disk.used_bytes()));
+    let handle = world.handle(0);
+    let refused = handle.delete_records(Some(Offset(2))).await;
+    assert_eq!(refused, Err(storage_node_core::DeleteRecordsError::WriteRefused));
+    assert_eq!(handle.view().check_leader(-1), Ok(()));
+    disk.set_capacity(None);
+    assert_eq!(handle.delete_records(Some(Offset(2))).await, Ok(Offset(2)));
+    world.produce(0, Acks::All, 1, 3).await.unwrap();
+    world.partitions.close().await;
+}
+
+/// Where nobody waits for the disk, finished segments still get there, and their descriptors are let go.
+#[tokio::test]
+async fn a_topic_that_is_not_flushed_for_its_producers_is_flushed_segment_by_segment() {
+    let disk = SimDisk::new(1);
+    let configs = [("weir.flush", "os"), ("segment.bytes", "1048576")];
+    let world =
+        World::open_configured(Arc::clone(&disk) as Arc<dyn Disk>, 1, PartitionLimits::default(), &configs);
+    let world = world.await;
+    let handle = world.handle(0);
+    for _ in 0..40 {
+        let mut builder = BatchBuilder::new();
+        builder.push(1_000, None, Some(&vec![7; 400_000]), &[]).unwrap();
+        let bytes = Bytes::from(builder.build());
+        let header = BatchHeader::parse(&bytes).unwrap();
+        let deadline = Millis(world.clock.monotonic().0 + WAIT_MS);
+        let pending = handle.produce(ValidBatch { bytes, header }, Acks::Leader, deadline).await.unwrap();
+        pending.outcome().await.unwrap();
+    }
+    let deadline = Millis(world.clock.monotonic().0 + WAIT_MS);
+    while handle.reader().flushed() < 36 {
+        assert!(world.clock.monotonic() < deadline, "flushed up to {}", handle.reader().flushed());
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
     world.partitions.close().await;
 }
 
