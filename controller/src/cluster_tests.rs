@@ -607,3 +607,56 @@ async fn many_requests_at_once_share_batches_and_all_are_answered() {
     assert_eq!(ok, 100, "each name once");
     assert_eq!(quorum.all().next().expect("running").state().topics().len(), 100);
 }
+
+/// Together they are larger than a log entry can be; none of them is refused, and the controller lives on.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn large_requests_at_once_do_not_become_an_entry_that_is_too_large() {
+    const TOPICS: usize = 15;
+    // Twenty megabytes take their time on a busy machine; how much is not what is tested.
+    let patience = 10 * PATIENCE;
+    let quorum = Quorum::start(1, |config| {
+        plain(config);
+        config.timing.commit_ms = 300_000;
+        config.sessions.session_ms = 300_000;
+    });
+    let quorum = quorum.await;
+    let epoch = quorum.register(1).await;
+    quorum.unfence(epoch).await;
+    for n in 0..TOPICS {
+        created(quorum.create(&format!("t{n}")).await);
+    }
+    let answers = futures_util::future::join_all((0..18).map(|n| {
+        let peer = quorum.peer(1);
+        // 32,700 bytes, different in each request.
+        let value = format!("{}:1,", n % 10).repeat(8_175).trim_end_matches(',').to_owned();
+        let op =
+            |name: &str| ConfigOp { name: name.into(), kind: ConfigOpKind::Set, value: Some(value.clone()) };
+        let ops =
+            vec![op("leader.replication.throttled.replicas"), op("follower.replication.throttled.replicas")];
+        let resources = (0..TOPICS)
+            .map(|topic| AlterResource {
+                resource: ResourceRef::Topic(format!("t{topic}")),
+                replace_all: false,
+                ops: ops.clone(),
+            })
+            .collect();
+        let request =
+            ControllerRequest::AlterConfigs(AlterConfigs { resources, validate_only: false, timeout_ms: 0 });
+        async move {
+            peer.ask::<_, Result<ControllerReply, ControllerError>>(
+                MessageKind::Controller,
+                &request,
+                patience,
+            )
+            .await
+        }
+    }))
+    .await;
+    for answer in answers {
+        match answer {
+            Ok(Ok(ControllerReply::ConfigsAltered(results))) => assert!(results.iter().all(Result::is_ok)),
+            other => panic!("{other:?}"),
+        }
+    }
+    created(quorum.create("afterwards").await);
+}

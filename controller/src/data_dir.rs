@@ -113,6 +113,12 @@ impl DataDir {
         let ours = StoredIdentity { cluster_id: cluster_id.to_owned(), controller_id, directory };
         SlotFile::create(&identity_path, &seal(DiskKind::Identity, &ours))?;
         sync_directory(path)?;
+        // The name of the directory itself: with it everything that we are about to promise would be gone.
+        let above =
+            path.parent().map(|above| if above.as_os_str().is_empty() { Path::new(".") } else { above });
+        if let Some(above) = above {
+            sync_directory(above)?;
+        }
         Ok(Self { log, snapshots, peers, lock })
     }
 }

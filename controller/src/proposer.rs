@@ -7,6 +7,7 @@
 
 use crate::clock::wall_clock;
 use crate::metrics::ControllerMetrics;
+use crate::quorum::segment::PAYLOAD_MAX;
 use crate::quorum::state_machine::StateView;
 use crate::quorum::type_config::{Changes, Raft, TypeConfig};
 use controller_core::{Chance, ClusterState, Decision, Inputs, Limits};
@@ -17,6 +18,7 @@ use openraft::impls::ProgressResponder;
 use proto_types::error::{ControllerError, Reason, Rejection};
 use proto_types::ids::{ControllerId, MetadataIndex};
 use proto_types::metadata::MetadataChange;
+use std::collections::VecDeque;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,6 +27,12 @@ use tokio::time::Instant;
 use uuid::Uuid;
 
 type LeaderId = CommittedLeaderIdOf<TypeConfig>;
+
+/// Bytes of changes after which a batch takes no more requests; the rest makes the next one. A log entry has a largest
+/// size, and one that exceeds it would stop this leader and, when the callers repeat themselves, the next one too.
+const BATCH_BYTES: usize = 4 << 20;
+/// Largest changes of a single request, whoever makes it: an entry holds them behind a batch that is almost full.
+const REQUEST_BYTES_MAX: usize = PAYLOAD_MAX - BATCH_BYTES - (64 << 10);
 
 /// Bounds of the proposer; see the controller's config.
 #[derive(Debug, Clone)]
@@ -39,8 +47,13 @@ pub(crate) struct ProposerConfig {
 
 /// A request in the queue, whatever its type.
 trait Job: Send {
-    /// Plans on the newest state; returns the changes.
-    fn plan(&mut self, state: &ClusterState, inputs: &mut Inputs, bytes_max: usize) -> Vec<MetadataChange>;
+    /// Plans on the newest state; returns the changes and how many bytes they take.
+    fn plan(
+        &mut self,
+        state: &ClusterState,
+        inputs: &mut Inputs,
+        bytes_max: usize,
+    ) -> (Vec<MetadataChange>, usize);
     /// Gives the answer.
     fn finish(self: Box<Self>, outcome: Result<MetadataIndex, ControllerError>);
     /// Whether nobody waits for the answer any more.
@@ -50,7 +63,8 @@ trait Job: Send {
 struct TypedJob<R, F> {
     plan: Option<F>,
     planned: Option<Result<R, Rejection>>,
-    /// Requests of clients are bounded in what they may add to the log; the cluster's own (elections) are not.
+    /// Requests of clients are bounded in what they may add to the log; the cluster's own (elections) only by what the
+    /// log can hold.
     bounded: bool,
     reply: oneshot::Sender<Result<(R, MetadataIndex), ControllerError>>,
 }
@@ -60,10 +74,16 @@ where
     R: Send,
     F: FnOnce(&ClusterState, &mut Inputs) -> Result<Decision<R>, Rejection> + Send,
 {
-    fn plan(&mut self, state: &ClusterState, inputs: &mut Inputs, bytes_max: usize) -> Vec<MetadataChange> {
+    fn plan(
+        &mut self,
+        state: &ClusterState,
+        inputs: &mut Inputs,
+        bytes_max: usize,
+    ) -> (Vec<MetadataChange>, usize) {
         let plan = self.plan.take().expect("a job is planned once");
+        let bytes_max = if self.bounded { bytes_max.min(REQUEST_BYTES_MAX) } else { REQUEST_BYTES_MAX };
         let decided = plan(state, inputs).and_then(|decision| {
-            let bytes = if self.bounded { proto_types::encode(&decision.changes).len() } else { 0 };
+            let bytes = proto_types::encode(&decision.changes).len();
             if bytes > bytes_max {
                 let message = format!(
                     "The request makes {bytes} bytes of metadata, at most {bytes_max} are allowed in one request. \
@@ -71,16 +91,16 @@ where
                 );
                 return Err(Rejection { reason: Reason::PolicyViolation, message });
             }
-            Ok(decision)
+            Ok((decision, bytes))
         });
         match decided {
-            Ok(decision) => {
+            Ok((decision, bytes)) => {
                 self.planned = Some(Ok(decision.reply));
-                decision.changes
+                (decision.changes, bytes)
             }
             Err(rejection) => {
                 self.planned = Some(Err(rejection));
-                Vec::new()
+                (Vec::new(), 0)
             }
         }
     }
@@ -173,20 +193,25 @@ impl Task {
             {
                 jobs.push(job);
             }
-            jobs.retain(|job| !job.is_abandoned());
-            if !jobs.is_empty() {
-                self.carry_out(jobs).await;
+            let mut jobs = VecDeque::from(jobs);
+            loop {
+                jobs.retain(|job| !job.is_abandoned());
+                if jobs.is_empty() {
+                    break;
+                }
+                self.carry_out(&mut jobs).await;
             }
         }
     }
 
-    async fn carry_out(&mut self, mut jobs: Vec<Box<dyn Job>>) {
+    /// Takes as many jobs off the front as one batch has room for, and answers them.
+    async fn carry_out(&mut self, waiting: &mut VecDeque<Box<dyn Job>>) {
         let leader = match self.leadership().await {
             Ok(leader) => leader,
-            Err(error) => return finish_all(jobs, &Err(error)),
+            Err(error) => return finish_all(waiting.drain(..).collect(), &Err(error)),
         };
         let state = self.view.state();
-        let changes = self.plan_all(&state, &mut jobs);
+        let (jobs, changes) = self.plan_batch(&state, waiting);
         if changes.is_empty() {
             // Nothing to write, but the answers must rest on a state that was the newest when it was looked at.
             let confirmed = self.confirm().await.map(|()| state.applied());
@@ -195,7 +220,11 @@ impl Task {
         self.commit(leader, changes, jobs).await;
     }
 
-    fn plan_all(&self, state: &ClusterState, jobs: &mut [Box<dyn Job>]) -> Vec<MetadataChange> {
+    fn plan_batch(
+        &self,
+        state: &ClusterState,
+        waiting: &mut VecDeque<Box<dyn Job>>,
+    ) -> (Vec<Box<dyn Job>>, Vec<MetadataChange>) {
         let mut inputs = Inputs {
             now: wall_clock(),
             chance: Chance::new(Uuid::new_v4().as_u128()),
@@ -203,15 +232,19 @@ impl Task {
             cluster_id: self.config.cluster_id.clone(),
         };
         let mut scratch = state.clone();
-        let mut all = Vec::new();
-        for job in jobs {
-            let changes = job.plan(&scratch, &mut inputs, self.config.request_bytes_max);
+        let (mut jobs, mut all, mut bytes_all) = (Vec::new(), Vec::new(), 0);
+        while bytes_all < BATCH_BYTES
+            && let Some(mut job) = waiting.pop_front()
+        {
+            let (changes, bytes) = job.plan(&scratch, &mut inputs, self.config.request_bytes_max);
             for change in &changes {
                 scratch.apply(state.applied(), change);
             }
             all.extend(changes);
+            bytes_all += bytes;
+            jobs.push(job);
         }
-        all
+        (jobs, all)
     }
 
     /// Our leadership, with the state known to be its newest.

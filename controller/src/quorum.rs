@@ -9,7 +9,7 @@ mod log_tests;
 pub(crate) mod network;
 pub(crate) mod peers;
 pub(crate) mod rpc;
-mod segment;
+pub(crate) mod segment;
 pub(crate) mod slot_file;
 pub(crate) mod snapshot_files;
 pub(crate) mod state_machine;

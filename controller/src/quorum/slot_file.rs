@@ -45,20 +45,24 @@ impl SlotFile {
         Ok(slots)
     }
 
-    /// Opens the file and reads its newest whole value. One damaged copy is what a crash may leave and is passed over.
+    /// Opens the file and reads its newest whole value. One damaged copy is what a crash may leave and is passed over; so
+    /// that the other one never stands alone, or beside an older value, both are made the same.
     pub(crate) fn open(path: &Path) -> Result<(Self, Vec<u8>), StoreError> {
         let file = OpenOptions::new().read(true).write(true).open(path).at("open", path)?;
-        let newest = [0, 1]
+        let copies = [0, 1]
             .into_iter()
             .map(|slot| read_slot(&file, slot).at("read", path))
-            .collect::<Result<Vec<_>, _>>()?
-            .into_iter()
-            .flatten()
-            .max_by_key(|(sequence, _)| *sequence);
-        match newest {
-            Some((sequence, value)) => Ok((Self { path: path.to_owned(), file, sequence }, value)),
-            None => Err(StoreError::damaged(path, "neither of its two copies has the right checksum")),
+            .collect::<Result<Vec<_>, _>>()?;
+        let whole = copies.into_iter().flatten().collect::<Vec<_>>();
+        let newest = whole.iter().max_by_key(|(sequence, _)| *sequence).cloned();
+        let Some((sequence, value)) = newest else {
+            return Err(StoreError::damaged(path, "neither of its two copies has the right checksum"));
+        };
+        let mut slots = Self { path: path.to_owned(), file, sequence };
+        if whole.len() < 2 || whole.iter().any(|(_, other)| *other != value) {
+            slots.write_durable(&value)?;
         }
+        Ok((slots, value))
     }
 
     /// Writes both copies and waits for the disk after each.
@@ -144,6 +148,20 @@ mod tests {
             bytes[at] ^= 0x10;
             std::fs::write(&path, &bytes).expect("write");
             assert_eq!(SlotFile::open(&path).expect("one copy is whole").1, b"value", "byte {at}");
+        }
+    }
+
+    #[test]
+    fn damage_to_the_other_copy_later_brings_back_nothing_older() {
+        let (_dir, path) = fresh();
+        // Sequence 3 stands in copy 1; the crash came before copy 0 was written too.
+        SlotFile::create(&path, b"older").expect("created").write_lazy(b"newer").expect("written");
+        drop(SlotFile::open(&path).expect("opened"));
+        for slot in 0..2 {
+            let mut bytes = std::fs::read(&path).expect("read");
+            bytes[slot * SLOT as usize + HEADER] ^= 1;
+            std::fs::write(&path, &bytes).expect("write");
+            assert_eq!(SlotFile::open(&path).expect("opened").1, b"newer", "without copy {slot}");
         }
     }
 
