@@ -31,7 +31,8 @@ async function join (bootstrapBrokers, groupId, topic, seen) {
   }
   stream.on('error', error => { failure ??= error })
   stream.on('data', ({ partition, offset, key, value }) => {
-    if (stopped) return
+    // A fetch that was under way in a rebalance still brings records of partitions that another member has now.
+    if (stopped || !mine().includes(partition)) return
     member.got += Number(seen.add(partition, Number(offset), key, value))
   })
   return member
