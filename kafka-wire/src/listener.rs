@@ -158,7 +158,7 @@ impl Server {
             tasks: TaskTracker::new(),
             cut: CancellationToken::new(),
             shared: Shared {
-                memory: Arc::new(Semaphore::new(limits.request_memory_bytes_max)),
+                memory: Arc::new(Semaphore::new(limits.request_memory_bytes_max.min(Semaphore::MAX_PERMITS))),
                 draining: draining.clone(),
                 table,
                 state,

@@ -237,6 +237,12 @@ async fn a_file_that_is_too_short_closes_the_connection() {
 }
 
 #[tokio::test]
+async fn the_largest_budget_of_request_memory_can_be_served() {
+    let door = open_door(Limits { request_memory_bytes_max: usize::MAX, ..Limits::default() });
+    door.assert_alive().await;
+}
+
+#[tokio::test]
 async fn a_panic_ends_its_own_connection_only() {
     let door = open_door(Limits::default());
     let mut other = Raw::connect(door.address).await;
@@ -261,6 +267,27 @@ async fn a_long_poll_ends_when_its_client_is_gone() {
     drop(raw);
     door.fake.saw("dropped 1").await;
     door.wait_open(0).await;
+}
+
+#[tokio::test]
+async fn urgent_data_of_tcp_keeps_no_core_busy() {
+    let limits = Limits { half_closed_grace: Duration::from_millis(50), ..Limits::default() };
+    let door = open_door(limits);
+    let mut raw = Raw::connect(door.address).await;
+    raw.send(&fetch_request(fetch_kind::FOREVER, 0), 12, 1).await;
+    door.fake.saw("polling 1").await;
+    rustix::net::send(&raw.0, b"!", rustix::net::SendFlags::OOB).unwrap();
+    // The server runs on this thread.
+    let cpu_ms = || {
+        let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+        time.tv_sec * 1_000 + time.tv_nsec / 1_000_000
+    };
+    let before = cpu_ms();
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    let used = cpu_ms() - before;
+    assert!(used < 100, "{used} ms of CPU while nothing happened");
+    drop(raw);
+    door.fake.saw("dropped 1").await;
 }
 
 #[tokio::test]
