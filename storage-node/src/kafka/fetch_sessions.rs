@@ -131,7 +131,7 @@ impl FetchSessions {
                 INITIAL_EPOCH => Kind::Full { by_id },
                 _ => Kind::Sessionless,
             };
-            return Ok(FetchContext { kind, partitions: wanted });
+            return Ok(FetchContext { kind, partitions: each_once(wanted) });
         }
         let session = self.sessions.lock().get(&session_id).cloned();
         let session = session.ok_or(ErrorCode::FetchSessionIdNotFound)?;
@@ -291,6 +291,22 @@ impl Session {
         self.next_place += 1;
         self.next_place
     }
+}
+
+/// A partition that is named again is read once, in its first place and as it was named last: as in Kafka.
+fn each_once(wanted: Vec<(PartitionKey, Wanted)>) -> Vec<(PartitionKey, Wanted)> {
+    let mut places: HashMap<PartitionKey, usize> = HashMap::with_capacity(wanted.len());
+    let mut once: Vec<(PartitionKey, Wanted)> = Vec::with_capacity(wanted.len());
+    for (key, wanted) in wanted {
+        match places.get(&key) {
+            Some(&place) => once[place].1 = wanted,
+            None => {
+                places.insert(key.clone(), once.len());
+                once.push((key, wanted));
+            }
+        }
+    }
+    once
 }
 
 /// Epochs of a session count 1, 2, … and begin again at 1.

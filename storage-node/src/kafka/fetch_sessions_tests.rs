@@ -60,6 +60,18 @@ fn a_sessionless_fetch_remembers_nothing() {
 }
 
 #[test]
+fn a_partition_that_is_named_again_is_read_once_as_named_last() {
+    let sessions = FetchSessions::new(LIMITS);
+    for epoch in [INITIAL_EPOCH, FINAL_EPOCH] {
+        let asked = request(0, epoch, &[(1, 10), (0, 20), (1, 30)]);
+        let context = sessions.begin(Millis(0), asked).unwrap();
+        let read: Vec<_> =
+            context.partitions.iter().map(|(key, wanted)| (key.partition, wanted.fetch_offset)).collect();
+        assert_eq!(read, [(1, 30), (0, 20)]);
+    }
+}
+
+#[test]
 fn incremental_answers_carry_only_what_is_new() {
     let sessions = FetchSessions::new(LIMITS);
     let id = session(&sessions, 0, &[0, 1, 2]);

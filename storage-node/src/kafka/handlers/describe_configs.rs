@@ -11,6 +11,7 @@ use kafka_wire_core::messages::describe_configs::{
 use kafka_wire_core::{ErrorCode, Str};
 use proto_types::controller_api::ResourceRef;
 use proto_types::metadata::ConfigResource;
+use std::collections::HashSet;
 use std::sync::Arc;
 use storage_node_core::effective_config::{ConfigSource, EffectiveConfig};
 use storage_node_core::image::ClusterImage;
@@ -23,7 +24,11 @@ pub(crate) async fn handle(
 ) -> DescribeConfigsResponse {
     let image = node.image();
     let shown = Shown { synonyms: request.include_synonyms, documentation: request.include_documentation };
-    let results = request.resources.iter().map(|resource| describe(&node, &image, shown, resource)).collect();
+    // Each once: a short request must not get an answer without bound.
+    let mut seen = HashSet::new();
+    let asked = request.resources.iter();
+    let asked = asked.filter(|resource| seen.insert((resource.resource_type, &resource.resource_name)));
+    let results = asked.map(|resource| describe(&node, &image, shown, resource)).collect();
     DescribeConfigsResponse { results, ..DescribeConfigsResponse::default() }
 }
 
@@ -189,6 +194,23 @@ mod tests {
         check("max.message.bytes", "9", 2, 2);
         check("cleanup.policy", "delete", 5, 1);
         check("segment.ms", "604800000", 5, 0);
+    }
+
+    #[tokio::test]
+    async fn a_resource_that_is_named_again_is_described_once() {
+        let test = test_node();
+        let resource = |name: &str| DescribeConfigsResource {
+            resource_type: resource_type::TOPIC,
+            resource_name: name.into(),
+            configuration_keys: None,
+        };
+        let request = DescribeConfigsRequest {
+            resources: vec![resource("t"), resource("nope"), resource("t"), resource("t")],
+            ..DescribeConfigsRequest::default()
+        };
+        let response = handle(Arc::clone(&test.node), test.context(4), request).await;
+        let names: Vec<&str> = response.results.iter().map(|result| &*result.resource_name).collect();
+        assert_eq!(names, ["t", "nope"]);
     }
 
     #[tokio::test]

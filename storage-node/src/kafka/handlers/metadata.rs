@@ -16,7 +16,7 @@ use proto_types::controller_api::{ControllerReply, ControllerRequest, CreateTopi
 use proto_types::error::Reason;
 use proto_types::ids::{NodeId, PartitionIndex, TopicId};
 use proto_types::metadata::PartitionState;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 use storage_node_core::image::{ClusterImage, TopicImage};
@@ -47,7 +47,7 @@ pub(crate) async fn handle(
         Some(topics) => {
             let failures = create_missing(&node, &request, topics, version).await;
             let image = node.image();
-            topics.iter().map(|topic| named_topic(&image, view, topic, &failures)).collect()
+            each_once(topics).map(|topic| named_topic(&image, view, topic, &failures)).collect()
         }
     };
     let image = node.image();
@@ -80,6 +80,17 @@ struct View<'a> {
 
 fn asks_by_id(topic: &MetadataRequestTopic) -> bool {
     !topic.topic_id.is_nil() || topic.name.is_none()
+}
+
+/// Repetitions left out, as Kafka does: a short request must not get an answer without bound.
+fn each_once(topics: &[MetadataRequestTopic]) -> impl Iterator<Item = &MetadataRequestTopic> {
+    let mut seen = HashSet::new();
+    // Beside an id a name means nothing.
+    let key = |topic: &MetadataRequestTopic| {
+        let name = topic.topic_id.is_nil().then(|| topic.name.clone()).flatten();
+        (topic.topic_id, name)
+    };
+    topics.iter().filter(move |topic| seen.insert(key(topic)))
 }
 
 fn refused(topic: &MetadataRequestTopic, code: ErrorCode) -> MetadataResponseTopic {
@@ -342,6 +353,18 @@ mod tests {
         assert_eq!(names(&response), codes);
         let response = ask(&test, 11, Some(asked)).await;
         assert!(response.topics.iter().all(|topic| topic.error_code == ErrorCode::InvalidRequest));
+    }
+
+    #[tokio::test]
+    async fn a_topic_that_is_asked_for_again_is_answered_once() {
+        let test = TestNode::new(&cluster());
+        let asked = [by_name("b"), by_name("a"), by_name("b"), by_name("nope"), by_name("nope")];
+        let response = ask(&test, 9, Some(asked.to_vec())).await;
+        let expected =
+            [("b", ErrorCode::None), ("a", ErrorCode::None), ("nope", ErrorCode::UnknownTopicOrPartition)];
+        assert_eq!(names(&response), expected.map(|(name, code)| (name.to_owned(), code)));
+        let response = ask(&test, 12, Some(vec![by_id(topic_id(2).0); 1000])).await;
+        assert_eq!(names(&response), fine(&["b"]));
     }
 
     #[tokio::test]
