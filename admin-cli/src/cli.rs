@@ -156,6 +156,7 @@ mod tests {
             "weir group reset readers --topic a:0,2 --topic b --shift-by -10",
             "weir group reset readers --all-topics --by-duration 2h",
             "weir group delete readers --plan",
+            "weir dev --nodes 3",
             "weir dev --data d --reset --kafka-port 19092 --http-port 0",
         ] {
             Cli::try_parse_from(line.split(' ')).unwrap_or_else(|error| panic!("{line}: {error}"));
@@ -164,6 +165,7 @@ mod tests {
             "weir consume a --from-beginning --offset 3",
             "weir produce a --key-separator : --key-field b",
             "weir topic create",
+            "weir dev --nodes 0",
             "weir consume a --print size",
             "weir consume a --group readers --offset 3",
             "weir consume a --group readers --partition 0",

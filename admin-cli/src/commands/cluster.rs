@@ -1,7 +1,7 @@
 //! `weir cluster`: who is there, and what is wrong; and the files of a new cluster.
 
-mod init;
-mod layout;
+pub(crate) mod init;
+pub(crate) mod layout;
 
 use clap::Subcommand;
 use kafka_wire::Client;

@@ -1,5 +1,5 @@
-//! `weir dev`: a whole cluster in this process: one controller, one storage node and one
-//! coordinator on an embedded data directory.
+//! `weir dev`: a whole cluster in this process: one controller, one storage node and one coordinator on an embedded data
+//! directory; with `--nodes` several of each as processes, see `dev/processes.rs`.
 //!
 //! The daemons are the same libraries that run as processes elsewhere; they talk QUIC with certificates of an authority
 //! that lives in the data directory. The controller has a runtime of its own, so that elections and heartbeats do not
@@ -7,9 +7,11 @@
 
 mod daemons;
 mod data_directory;
+mod ports;
+mod processes;
 
 use std::net::{Ipv4Addr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde_json::json;
@@ -21,20 +23,27 @@ use crate::output::{Format, Output};
 use daemons::{Addresses, Daemons};
 use data_directory::DataDirectory;
 
+/// Kafka's usual port.
+const KAFKA_PORT: u16 = 9092;
+
 /// Arguments of `dev`.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct DevArgs {
-    /// Where topics and their records are kept, over restarts
-    #[arg(long, default_value = "weir-data", value_name = "DIR")]
-    data: PathBuf,
+    /// Run so many storage nodes and coordinators, and one or three controllers, as processes, instead of one of each in
+    /// this process
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=9))]
+    nodes: Option<u8>,
+    /// Where topics and their records are kept, over restarts [default: weir-data, or weir-cluster with --nodes]
+    #[arg(long, value_name = "DIR")]
+    data: Option<PathBuf>,
     /// Delete what the data directory holds, and begin anew
     #[arg(long)]
     reset: bool,
-    /// Port for Kafka clients on 127.0.0.1 and [::1]; 0 takes free ones
-    #[arg(long, default_value = "9092", value_name = "PORT")]
-    kafka_port: u16,
-    /// Port of the storage node's /metrics, /healthz and /readyz; controller and coordinator have the next two; 0 takes
-    /// free ones
+    /// Port for Kafka clients on 127.0.0.1 and [::1], further nodes take the next; 0 takes free ones [default: 9092]
+    #[arg(long, value_name = "PORT")]
+    kafka_port: Option<u16>,
+    /// Port of the storage node's /metrics, /healthz and /readyz; controller and coordinator have the next two, with --nodes
+    /// all daemons one after the other; 0 takes free ones
     /// [default: 9292, or free ones if that is taken]
     #[arg(long, value_name = "PORT")]
     http_port: Option<u16>,
@@ -72,13 +81,21 @@ impl Signals {
 }
 
 pub(crate) async fn run(args: DevArgs, output: &mut Output<'_>) -> Result<(), Failure> {
+    match args.nodes {
+        Some(nodes) => processes::run(args, nodes, output).await,
+        None => run_here(args, output).await,
+    }
+}
+
+async fn run_here(args: DevArgs, output: &mut Output<'_>) -> Result<(), Failure> {
     let begin = monotonic_now();
     // Before anything else, so that an early signal is not lost.
     let mut signals = Signals::listen()?;
     let filter = telemetry::LogConfig { format: telemetry::LogFormat::Text, filter: args.log.clone() };
     telemetry::init_logging(&filter).map_err(|error| Failure::usage(format!("--log: {error}")))?;
     telemetry::raise_descriptor_limit();
-    let (path, reset) = (args.data.clone(), args.reset);
+    let directory = args.data.clone().unwrap_or_else(|| PathBuf::from("weir-data"));
+    let (path, reset) = (directory.clone(), args.reset);
     let opened = tokio::task::spawn_blocking(move || DataDirectory::open(&path, reset)).await;
     let data = opened.map_err(|error| Failure::failed(error.to_string()))??;
     let daemons = tokio::select! {
@@ -86,7 +103,7 @@ pub(crate) async fn run(args: DevArgs, output: &mut Output<'_>) -> Result<(), Fa
         () = signals.next() => return Ok(()),
     };
     let elapsed = monotonic_now().saturating_duration_since(begin);
-    show_ready(&args, &daemons.addresses, elapsed, output)?;
+    show_ready(&directory, &daemons.addresses, elapsed, output)?;
     let outcome = tokio::select! {
         () = signals.next() => Ok(()),
         failure = daemons.failed() => Err(failure),
@@ -102,7 +119,7 @@ pub(crate) async fn run(args: DevArgs, output: &mut Output<'_>) -> Result<(), Fa
 }
 
 fn show_ready(
-    args: &DevArgs,
+    directory: &Path,
     addresses: &Addresses,
     elapsed: Duration,
     output: &mut Output<'_>,
@@ -117,15 +134,15 @@ fn show_ready(
             "bootstrap": bootstrap.to_string(),
             "kafka": kafka,
             "metrics": http,
-            "data": args.data,
+            "data": directory,
             "seconds": elapsed.as_secs_f64(),
         }))?;
         return output.flush();
     }
-    let standard = SocketAddr::from((Ipv4Addr::LOCALHOST, 9092));
+    let standard = SocketAddr::from((Ipv4Addr::LOCALHOST, KAFKA_PORT));
     let flag = if bootstrap == standard { String::new() } else { format!(" -b {bootstrap}") };
     output.line(&format!("Weir is ready at {} ({:.2} s)", kafka.join(" and "), elapsed.as_secs_f64()))?;
-    output.line(&format!("  data     {} (kept; --reset begins anew)", args.data.display()))?;
+    output.line(&format!("  data     {} (kept; --reset begins anew)", directory.display()))?;
     output.line(&format!("  metrics  {}", http.join(" ")))?;
     output.line("\nIn another terminal:")?;
     for line in [

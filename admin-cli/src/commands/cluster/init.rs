@@ -73,7 +73,7 @@ pub(super) fn run(args: InitArgs, output: &mut Output<'_>) -> Result<(), Failure
 }
 
 /// The path for configuration files, which must not depend on where a daemon is started.
-fn absolute(path: &Path) -> Result<PathBuf, Failure> {
+pub(crate) fn absolute(path: &Path) -> Result<PathBuf, Failure> {
     let absolute =
         std::path::absolute(path).map_err(|error| Failure::usage(format!("{}: {error}", path.display())))?;
     if layout::writable_in_config(&absolute) {
@@ -96,7 +96,8 @@ fn refuse_used(directory: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-fn make(
+/// Makes the files beside `directory` and gives them its name when they are complete.
+pub(crate) fn make(
     directory: &Path,
     cluster_id: &str,
     daemons: &[Daemon],

@@ -19,13 +19,13 @@ const LISTENER: &str = "PLAINTEXT";
 
 /// A host as it was given, with or without a port.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Host {
-    pub(super) name: String,
-    pub(super) port: Option<u16>,
+pub(crate) struct Host {
+    pub(crate) name: String,
+    pub(crate) port: Option<u16>,
 }
 
 /// Reads `HOST` or `HOST:PORT`.
-pub(super) fn host(text: &str) -> Result<Host, String> {
+pub(crate) fn host(text: &str) -> Result<Host, String> {
     let text = text.trim();
     if text.parse::<std::net::Ipv6Addr>().is_ok() {
         return Ok(Host { name: text.to_owned(), port: None });
@@ -47,25 +47,25 @@ pub(super) fn host(text: &str) -> Result<Host, String> {
 
 /// What the command line says of the cluster.
 #[derive(Debug, Clone)]
-pub(super) struct Description {
-    pub(super) controllers: Vec<Host>,
-    pub(super) storage_nodes: Vec<Host>,
-    pub(super) coordinators: Vec<Host>,
+pub(crate) struct Description {
+    pub(crate) controllers: Vec<Host>,
+    pub(crate) storage_nodes: Vec<Host>,
+    pub(crate) coordinators: Vec<Host>,
     /// The folder above those of the daemons, on the machines where they will run.
-    pub(super) root: PathBuf,
+    pub(crate) root: PathBuf,
     /// The folder above those of the daemons' data; each daemon's own folder if not given.
-    pub(super) data_root: Option<PathBuf>,
+    pub(crate) data_root: Option<PathBuf>,
 }
 
 /// One daemon with its places.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Daemon {
-    pub(super) role: Role,
-    pub(super) id: u64,
+pub(crate) struct Daemon {
+    pub(crate) role: Role,
+    pub(crate) id: u64,
     /// Name of its folder.
-    pub(super) name: String,
+    pub(crate) name: String,
     /// Where others reach it: a storage node at its client port, the others at their QUIC endpoint.
-    pub(super) address: HostPort,
+    pub(crate) address: HostPort,
     /// The QUIC endpoint of a storage node; the same as `address` for the others.
     control: HostPort,
     http_port: u16,
@@ -73,23 +73,45 @@ pub(super) struct Daemon {
 
 impl Daemon {
     /// The program to start.
-    pub(super) fn program(&self) -> &'static str {
-        match self.role {
-            Role::Controller => "weir-controller",
-            Role::StorageNode => "weir-storage-node",
-            Role::Coordinator => "weir-coordinator",
-            Role::Admin => unreachable!("a layout holds daemons only"),
-        }
+    pub(crate) fn program(&self) -> &'static str {
+        program(self.role)
+    }
+
+    /// The port of its QUIC endpoint.
+    pub(crate) fn control_port(&self) -> u16 {
+        self.control.port
+    }
+
+    /// The port of /metrics, /healthz and /readyz.
+    pub(crate) fn http_port(&self) -> u16 {
+        self.http_port
+    }
+
+    /// Gives it other ports; `client` is a storage node's port for Kafka clients.
+    pub(crate) fn set_ports(&mut self, client: Option<u16>, control: u16, http: u16) {
+        self.control.port = control;
+        self.http_port = http;
+        self.address.port = client.unwrap_or(control);
     }
 
     /// The configuration file in its folder.
-    pub(super) fn file(&self) -> String {
+    pub(crate) fn file(&self) -> String {
         format!("{}.toml", self.role)
     }
 }
 
+/// The program of a kind of daemon.
+pub(crate) fn program(role: Role) -> &'static str {
+    match role {
+        Role::Controller => "weir-controller",
+        Role::StorageNode => "weir-storage-node",
+        Role::Coordinator => "weir-coordinator",
+        Role::Admin => unreachable!("a layout holds daemons only"),
+    }
+}
+
 /// Gives ids and ports. The error is a sentence.
-pub(super) fn lay_out(description: &Description) -> Result<Vec<Daemon>, String> {
+pub(crate) fn lay_out(description: &Description) -> Result<Vec<Daemon>, String> {
     if !matches!(description.controllers.len(), 1 | 3 | 5) {
         return Err(format!(
             "{} controllers: a quorum has 1, 3 or 5, so that a majority of them decides",
@@ -157,7 +179,7 @@ impl Taken {
 }
 
 /// The text of a daemon's configuration file.
-pub(super) fn config_text(
+pub(crate) fn config_text(
     daemon: &Daemon,
     daemons: &[Daemon],
     cluster_id: &str,
@@ -253,7 +275,7 @@ fn path(path: &Path) -> String {
 }
 
 /// Whether the path can be written into a configuration file.
-pub(super) fn writable_in_config(path: &Path) -> bool {
+pub(crate) fn writable_in_config(path: &Path) -> bool {
     path.to_str().is_some_and(|text| !text.chars().any(char::is_control))
 }
 

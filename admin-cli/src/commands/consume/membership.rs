@@ -197,11 +197,8 @@ impl Reading<'_> {
                 Some(Err(KafkaError::PartitionEOF(partition))) => {
                     self.ends.reached.insert(partition);
                 }
-                Some(Err(error)) => {
-                    if !troubled {
-                        troubled = on_error(&error, true, output)?;
-                    }
-                }
+                Some(Err(error)) if !troubled => troubled = on_error(&error, true, output)?,
+                Some(Err(_)) => {}
                 None if is_reader_gone() => break,
                 None if self.is_idle(consumer, quiet_since) => break,
                 None => {}

@@ -11,8 +11,8 @@ use telemetry::{HttpConfig, HttpServer, Registry};
 use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
 
-use super::DevArgs;
 use super::data_directory::{CONTROLLER_ID, COORDINATOR_ID, DataDirectory, NODE_ID};
+use super::{DevArgs, KAFKA_PORT};
 use crate::failure::Failure;
 
 /// The storage node's HTTP port, unless it is taken.
@@ -65,7 +65,7 @@ impl Daemons {
     /// Starts controller, coordinator and storage node and waits until clients are served.
     pub(super) async fn start(data: &DataDirectory, args: &DevArgs) -> Result<Self, Failure> {
         let [node_http, controller_http, coordinator_http] = http_addresses(args.http_port)?;
-        let listeners = kafka_listeners(args.kafka_port)?;
+        let listeners = kafka_listeners(args.kafka_port.unwrap_or(KAFKA_PORT))?;
         let controller_runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .thread_name("weir-controller")

@@ -128,7 +128,7 @@ fn refuse_foreign(path: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-fn lock(path: &Path) -> Result<File, Failure> {
+pub(super) fn lock(path: &Path) -> Result<File, Failure> {
     let failed = |error: io::Error| {
         Failure::failed(format!("cannot lock the data directory {}: {error}", path.display()))
     };
@@ -150,7 +150,7 @@ fn lock(path: &Path) -> Result<File, Failure> {
     }
 }
 
-fn remove(path: &Path) -> io::Result<()> {
+pub(super) fn remove(path: &Path) -> io::Result<()> {
     let removed = if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) };
     match removed {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),

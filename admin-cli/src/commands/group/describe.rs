@@ -107,10 +107,11 @@ fn rows<'a>(
 }
 
 fn cells(row: &Row<'_>) -> Vec<String> {
-    let number = |number: Option<i64>| number.map_or_else(|| "-".to_owned(), |number| number.to_string());
-    let member = |text: fn(&Member) -> &str| row.member.map_or("-".to_owned(), |m| printable(text(m)));
+    let nothing = || "-".to_owned();
+    let number = |number: Option<i64>| number.map_or_else(nothing, |number| number.to_string());
+    let member = |text: fn(&Member) -> &str| row.member.map_or_else(nothing, |m| printable(text(m)));
     vec![
-        row.partition.as_ref().map_or("-".to_owned(), |(topic, _)| printable(topic)),
+        row.partition.as_ref().map_or_else(nothing, |(topic, _)| printable(topic)),
         number(row.partition.as_ref().map(|(_, partition)| i64::from(*partition))),
         number(row.committed),
         number(row.end),
