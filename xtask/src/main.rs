@@ -45,7 +45,11 @@ const COMMANDS: &[Command] = &[
         help: "build the programs, then all tests; arguments go to cargo test",
         run: test::run,
     },
-    Command { name: "setup", help: "fetch what the tests need: kafka-jars and flights", run: test::setup },
+    Command {
+        name: "setup",
+        help: "fetch what the tests need: kafka-jars, flights, clients",
+        run: test::setup,
+    },
     Command {
         name: "chaos-kill",
         help: "[--times N] kill -9 daemons under load, N times each",
