@@ -99,6 +99,20 @@ mod tests {
     }
 
     #[test]
+    fn no_codec_exceeds_the_ratio_that_is_said_of_it() {
+        let zeros = vec![0; 4 << 20];
+        for codec in Compression::ALL {
+            let mut packed = Vec::new();
+            compress(codec, &zeros, &mut packed);
+            assert!(
+                zeros.len() as i64 <= packed.len() as i64 * codec.ratio_max(),
+                "{codec}: {}",
+                packed.len()
+            );
+        }
+    }
+
+    #[test]
     fn concatenated_gzip_members_are_one_stream() {
         let mut packed = Vec::new();
         compress(Compression::Gzip, b"one ", &mut packed);

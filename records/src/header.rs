@@ -68,6 +68,23 @@ impl Compression {
     }
 }
 
+impl Compression {
+    /// Bytes that come out of one compressed byte at the very most, by the codec's format.
+    pub fn ratio_max(self) -> i64 {
+        match self {
+            Self::None => 1,
+            // A match of 258 bytes takes two bits.
+            Self::Gzip => 1032,
+            // A copy of 64 bytes takes three.
+            Self::Snappy => 22,
+            // Each byte of a match's length adds 255.
+            Self::Lz4 => 255,
+            // A block of 128 KiB of one byte takes four.
+            Self::Zstd => 32 << 10,
+        }
+    }
+}
+
 impl fmt::Display for Compression {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())

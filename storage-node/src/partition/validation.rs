@@ -155,11 +155,13 @@ fn check_header(header: &BatchHeader) -> Result<(), InvalidBatch> {
 }
 
 /// The bytes can hold as many records as the header says. A batch that claims more would stop every reader of the
-/// partition; of compressed ones only a walk could tell.
+/// partition, and with the offsets that it takes fill a segment by itself. Of compressed ones only a walk could tell
+/// exactly; here they get the benefit of their codec's best ratio.
 fn check_room(batch: &BatchView<'_>) -> Result<(), InvalidBatch> {
     let header = batch.header();
     let least = i64::from(header.record_count) * RECORD_BYTES_MIN;
-    if header.compression() == Ok(Compression::None) && least > batch.body().len() as i64 {
+    let ratio_max = header.compression().map_err(InvalidBatch::Corrupt)?.ratio_max();
+    if least > (batch.body().len() as i64).saturating_mul(ratio_max) {
         return Err(InvalidBatch::Corrupt(BatchError::InvalidRecordCount(header.record_count)));
     }
     Ok(())

@@ -118,6 +118,14 @@ fn no_more_records_are_claimed_than_fit() {
     let claims_many = patched(patched(batch(), 23, &49i32.to_be_bytes()), 57, &50i32.to_be_bytes());
     let error = InvalidBatch::Corrupt(BatchError::InvalidRecordCount(50));
     assert_eq!(check(&settings(), &claims_many), Err(error));
+    // Of compressed records only what no codec could make of the bytes is known without a look.
+    for codec in Compression::ALL {
+        let packed = batch_of(BatchBuilder::new().compression(codec), &[(NOW, None)]);
+        let last_delta = (i32::MAX - 1).to_be_bytes();
+        let claims = patched(patched(packed, 23, &last_delta), 57, &i32::MAX.to_be_bytes());
+        let error = InvalidBatch::Corrupt(BatchError::InvalidRecordCount(i32::MAX));
+        assert_eq!(check(&settings(), &claims), Err(error), "{codec}");
+    }
 }
 
 #[test]
