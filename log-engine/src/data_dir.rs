@@ -215,7 +215,10 @@ pub(crate) fn remove_dir_and_files(disk: &dyn Disk, dir: &Path) -> Result<(), Fi
     };
     for entry in entries {
         let path = dir.join(&entry.name);
-        disk.remove_file(&path).map_err(|e| FileError::new("remove", path, e))?;
+        match disk.remove_file(&path) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(FileError::new("remove", path, e)),
+            Ok(()) | Err(_) => {}
+        }
     }
     disk.remove_dir(dir).map_err(|e| FileError::new("remove", dir, e))
 }

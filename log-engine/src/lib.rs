@@ -45,7 +45,7 @@ pub use data_dir::{DataDir, DataDirOptions};
 pub use disk::{DirEntry, Disk, DiskFile, FileSystem, LockGuard, OpenMode, RealDisk, SimDisk, SimFault};
 pub use error::{AppendError, DataDirError, FileError, FlushError, LogError, OpenError, ReadError};
 pub use flush::{FlushDone, FlushHandle, Flusher};
-pub use log::{Appended, Log};
+pub use log::{Appended, DetachedLog, Log};
 pub use log_name::LogName;
 pub use reader::{LogReader, LogSlice, SlicePart, TimestampOffset};
 pub use recovery::{RecoveryReport, producer_batch};

@@ -514,11 +514,19 @@ impl Log {
 
     /// Removes the log and its files. Readers that hold a slice may finish with it.
     pub fn delete(self) -> Result<(), FileError> {
+        self.detach()?.remove_files()
+    }
+
+    /// The quick part of [`delete`](Self::delete): afterwards the log does not exist any more, whenever the power goes,
+    /// and another of its name may be made. Its files, which may take long to remove, still take their space.
+    pub fn detach(self) -> Result<DetachedLog, FileError> {
         let disk = self.data.disk();
         // On a full disk the files must go first, to make room for the note that they are gone.
         let noted = self.data.ends().remove_durably(self.name);
-        if noted.as_ref().is_err_and(|e| !is_disk_full(&e.source)) {
-            return noted;
+        if let Err(error) = noted
+            && !is_disk_full(&error.source)
+        {
+            return Err(error);
         }
         let doomed = self.data.path().join(format!("{}{DELETED_SUFFIX}", self.name));
         remove_dir_and_files(&**disk, &doomed)?;
@@ -528,9 +536,7 @@ impl Log {
         for segment in self.shared.segments().iter() {
             self.forget_segment(segment);
         }
-        remove_dir_and_files(&**disk, &doomed)?;
-        self.data.ends().write()?;
-        self.data.ends().sync()
+        Ok(DetachedLog { data: self.data.clone(), doomed })
     }
 
     pub(crate) fn forget_segment(&self, segment: &Segment) {
@@ -538,6 +544,22 @@ impl Log {
         for file in [segment.log(), state.index.file(), state.time_index.file()] {
             self.data.descriptors().forget(file);
         }
+    }
+}
+
+/// What is left of a deleted log: files under another name. If they are not removed now, the next
+/// [`DataDir::open`] does it.
+pub struct DetachedLog {
+    data: DataDir,
+    doomed: PathBuf,
+}
+
+impl DetachedLog {
+    /// Removes the files. Waits for the device.
+    pub fn remove_files(self) -> Result<(), FileError> {
+        remove_dir_and_files(&**self.data.disk(), &self.doomed)?;
+        self.data.ends().write()?;
+        self.data.ends().sync()
     }
 }
 

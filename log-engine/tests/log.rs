@@ -458,6 +458,25 @@ fn a_log_whose_record_has_rotted_keeps_its_files() {
 }
 
 #[test]
+fn a_detached_log_is_gone_before_its_files_are() {
+    let (disk, path) = sim();
+    let data = open_dir(disk.clone(), &path);
+    let (log, _) = filled(&data, &small(), 20);
+    let left = log.detach().unwrap();
+    let has_left = |disk: &SimDisk| disk.list(&path).unwrap().iter().any(|e| e.name.ends_with(".deleted"));
+    assert!(has_left(&disk));
+    assert!(data.known_logs().is_empty() && data.list().unwrap().is_empty());
+    let (log, _) = open(&data, &small());
+    assert_eq!(log.end(), 0);
+    // Nobody came to remove the files: the next start does.
+    drop((left, log, data));
+    disk.restart();
+    let data = open_dir(disk.clone(), &path);
+    assert!(!has_left(&disk));
+    assert_eq!(open(&data, &small()).0.end(), 0);
+}
+
+#[test]
 fn a_write_back_error_is_not_lost_with_the_descriptor() {
     let (disk, path) = sim();
     let data = open_dir(disk.clone(), &path);

@@ -7,6 +7,7 @@ pub(crate) mod event_queue;
 pub(crate) mod health;
 pub(crate) mod log_thread;
 pub(crate) mod read_pool;
+pub(crate) mod remover;
 pub(crate) mod slot;
 
 pub(crate) use event_queue::QueueLimits;

@@ -22,6 +22,7 @@ use crate::clock::Clock;
 use crate::disk::event::{DropCopy, Event, Open};
 use crate::disk::event_queue::EventQueue;
 use crate::disk::health::DiskHealth;
+use crate::disk::remover::Remover;
 use crate::disk::slot::Slot;
 use crate::partition::handle::{Fence, PartitionHandle, ReaderHandle, Shared};
 use crate::partition::{PartitionMetrics, fetch_wait::FetchWaiters};
@@ -55,6 +56,7 @@ pub(crate) struct LogThread {
 struct Running {
     thread: LogThread,
     flusher: Flusher,
+    remover: Remover,
     slots: HashMap<TopicPartition, Slot>,
     /// Slots that may want a flush.
     dirty: BTreeSet<TopicPartition>,
@@ -82,12 +84,14 @@ impl LogThread {
             drop(completions.push(Event::Flushed(done)));
         };
         let flusher = Flusher::start(self.data.clone(), flusher, on_done).map_err(io::Error::other)?;
+        let remover = Remover::start(self.directory)?;
         let name = format!("weir-log-{}", self.directory);
         std::thread::Builder::new().name(name).spawn(move || {
             let _guard = EndWithProcess;
             let running = Running {
                 thread: self,
                 flusher,
+                remover,
                 slots: HashMap::new(),
                 dirty: BTreeSet::new(),
                 deadlines: BTreeSet::new(),
@@ -252,7 +256,7 @@ impl Running {
         drop(done.send(Ok(PartitionHandle::new(shared))));
     }
 
-    /// Closes logs, or removes them, many at once.
+    /// Closes logs, or deletes them, many at once.
     fn drop_all(&mut self, drops: Vec<DropCopy>) {
         let mut closing = Vec::with_capacity(drops.len());
         for drop_copy in drops {
@@ -265,13 +269,16 @@ impl Running {
             closing.push((drop_copy, slot));
         }
         self.thread.metrics.set_open(self.slots.len());
-        in_parallel(closing, |(drop_copy, slot): (DropCopy, Slot)| {
+        let detached = in_parallel(closing, |(drop_copy, slot): (DropCopy, Slot)| {
             let DropCopy { id, delete, done } = drop_copy;
-            if let Err(error) = slot.close(delete) {
+            let closed = slot.close(delete);
+            if let Err(error) = &closed {
                 tracing::error!(partition = %id, %error, delete, "cannot close the log cleanly");
             }
             _ = done.send(());
+            closed.ok().flatten()
         });
+        detached.into_iter().flatten().for_each(|log| self.remover.remove(log));
     }
 
     /// Tells every copy whose waiters' time is up.

@@ -8,7 +8,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
-use log_engine::{AppendError, FlushDone, FlushHandle, Log};
+use log_engine::{AppendError, DetachedLog, FlushDone, FlushHandle, Log};
 use proto_types::ids::{LeaderEpoch, Millis, NodeId, Offset};
 use records::{BatchHeader, TimestampType};
 use storage_node_core::{
@@ -216,8 +216,9 @@ impl Slot {
         self.run(input, &mut None);
     }
 
-    /// Closes the log after a last flush, or removes it. Whoever waits is told that this node does not lead any more.
-    pub(crate) fn close(mut self, delete: bool) -> Result<(), String> {
+    /// Closes the log after a last flush, or deletes it, which leaves files to remove. Whoever waits is told that this node
+    /// does not lead any more.
+    pub(crate) fn close(mut self, delete: bool) -> Result<Option<DetachedLog>, String> {
         for (_, waiting) in self.waiting.drain() {
             waiting.refuse(ProduceError::NotLeader, DeleteRecordsError::NotLeader);
         }
@@ -227,8 +228,8 @@ impl Slot {
         }
         self.shared.fetch_waiters.disturb();
         match delete {
-            true => self.log.delete().map_err(|error| error.to_string()),
-            false => self.log.close().map_err(|error| error.to_string()),
+            true => self.log.detach().map(Some).map_err(|error| error.to_string()),
+            false => self.log.close().map(|()| None).map_err(|error| error.to_string()),
         }
     }
 

@@ -22,6 +22,7 @@ const WAIT_MS: i64 = 20_000;
 struct World {
     partitions: Arc<Partitions>,
     clock: Clock,
+    image: ClusterImage,
 }
 
 impl World {
@@ -78,7 +79,7 @@ impl World {
         }));
         let delta = image.apply(MetadataIndex(1), &changes);
         partitions.apply(&image, &delta).await;
-        Self { partitions, clock }
+        Self { partitions, clock, image }
     }
 
     /// The disk loses what it may, and the node starts again.
@@ -307,6 +308,28 @@ async fn closing_answers_everybody() {
     let refused = handle.produce(ValidBatch { bytes, header }, Acks::All, Millis(WAIT_MS)).await;
     assert_eq!(refused.map(|_| ()).unwrap_err(), ProduceError::NotLeader);
     assert_eq!(handle.delete_records(None).await, Err(storage_node_core::DeleteRecordsError::NotLeader));
+}
+
+/// Removing the files of a large log takes long.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nobody_waits_until_the_files_of_a_deleted_topic_are_removed() {
+    let disk = StallingDisk::over(SimDisk::new(1));
+    let inner = Arc::clone(&disk) as Arc<dyn Disk>;
+    let mut world = World::open_with(Arc::clone(&inner), 1, PartitionLimits::default()).await;
+    world.produce(0, Acks::All, 1, 0).await.unwrap();
+    disk.stall(".deleted/");
+    let deleted = MetadataChange::TopicDeleted { topic: topic_id(1) };
+    let delta = world.image.apply(MetadataIndex(2), &[deleted]);
+    let patience = Duration::from_millis(WAIT_MS as u64);
+    let applied = tokio::time::timeout(patience, world.partitions.apply(&world.image, &delta)).await;
+    disk.release();
+    applied.unwrap();
+    assert!(matches!(world.partitions.get(topic_partition(topic_id(1), 0)), Lookup::Absent));
+    world.partitions.close().await;
+    drop(world);
+    let world = World::open_with(inner, 2, PartitionLimits::default()).await;
+    assert_eq!(world.handle(0).view().end, Offset(0));
+    world.partitions.close().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

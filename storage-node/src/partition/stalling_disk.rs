@@ -1,4 +1,4 @@
-//! A disk for tests whose syncs of some files wait until they are let go.
+//! A disk for tests whose syncs and removals of some files wait until they are let go.
 
 use std::io;
 use std::path::Path;
@@ -7,11 +7,20 @@ use std::sync::Arc;
 use log_engine::{DirEntry, Disk, DiskFile, FileSystem, LockGuard, OpenMode};
 use parking_lot::{Condvar, Mutex};
 
-/// Syncs of files whose path contains this text wait, while there is one.
+/// Syncs and removals of files whose path contains this text wait, while there is one.
 #[derive(Default)]
 struct Gate {
     held: Mutex<Option<String>>,
     opened: Condvar,
+}
+
+impl Gate {
+    fn pass(&self, path: &str) {
+        let mut held = self.held.lock();
+        while held.as_ref().is_some_and(|text| path.contains(text)) {
+            self.opened.wait(&mut held);
+        }
+    }
 }
 
 /// See the module.
@@ -31,7 +40,7 @@ impl StallingDisk {
         Arc::new(Self { inner, gate: Arc::default() })
     }
 
-    /// From now on, syncs of files whose path contains `text` wait.
+    /// From now on, syncs and removals of files whose path contains `text` wait.
     pub(crate) fn stall(&self, text: &str) {
         *self.gate.held.lock() = Some(text.to_owned());
     }
@@ -63,6 +72,7 @@ impl Disk for StallingDisk {
     }
 
     fn remove_file(&self, path: &Path) -> io::Result<()> {
+        self.gate.pass(&path.display().to_string());
         self.inner.remove_file(path)
     }
 
@@ -117,11 +127,7 @@ impl DiskFile for StallingFile {
     }
 
     fn sync(&self) -> io::Result<()> {
-        let mut held = self.gate.held.lock();
-        while held.as_ref().is_some_and(|text| self.path.contains(text)) {
-            self.gate.opened.wait(&mut held);
-        }
-        drop(held);
+        self.gate.pass(&self.path);
         self.inner.sync()
     }
 
