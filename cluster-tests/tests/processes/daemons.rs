@@ -70,6 +70,7 @@ fn health_and_metrics_are_served() {
     wait_for_status(daemons.node.http_port, "/readyz", 200);
     kafka_tool("kafka-topics", &at, &["--create", "--topic", "measured", "--partitions", "1"], b"");
     kcat(&at, &["-P", "-t", "measured", "-X", "acks=all"], b"one\n");
+    let documented = documented_names();
     for (port, prefix) in [
         (daemons.controllers[0].http_port, "weir_controller_"),
         (daemons.node.http_port, "weir_storage_node_"),
@@ -78,9 +79,40 @@ fn health_and_metrics_are_served() {
         wait_for_status(port, "/readyz", 200);
         let (status, metrics) = get(port, "/metrics").expect("it listens");
         assert_eq!(status, 200);
-        assert!(metrics.lines().any(|line| line.starts_with(prefix)), "{metrics}");
         assert!(metrics.contains("process_resident_memory_bytes"), "{metrics}");
+        let undocumented: Vec<&str> =
+            names_of(&metrics).filter(|name| !is_documented(&documented, name)).collect();
+        assert_eq!(undocumented, Vec::<&str>::new(), "docs/metrics.md should explain them");
+        assert!(names_of(&metrics).any(|name| name.starts_with(prefix)), "{metrics}");
         assert_eq!(get(port, "/nothing").expect("it listens").0, 404);
+    }
+}
+
+/// Names of metrics as a scraper sees them, from the lines `# TYPE <name> <kind>`.
+fn names_of(metrics: &str) -> impl Iterator<Item = &str> {
+    metrics.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next())
+}
+
+/// The first column of the tables of docs/metrics.md.
+fn documented_names() -> Vec<String> {
+    let text = std::fs::read_to_string(workspace::root().join("docs/metrics.md")).expect("it is there");
+    let cells = text.lines().filter_map(|line| line.strip_prefix("| `")?.split_once('`'));
+    cells.map(|(name, _)| name.to_owned()).collect()
+}
+
+fn is_documented(documented: &[String], name: &str) -> bool {
+    documented.iter().any(|documented| is_same(documented, name))
+}
+
+/// `<daemon>` stands for any daemon; counters are told without `_total` in their type line.
+fn is_same(documented: &str, served: &str) -> bool {
+    let documented = documented.strip_suffix("_total").unwrap_or(documented);
+    let served = served.strip_suffix("_total").unwrap_or(served);
+    match documented.split_once("<daemon>") {
+        Some((before, after)) => ["controller", "storage_node"].iter().any(|daemon| {
+            served.strip_prefix(before).and_then(|rest| rest.strip_prefix(daemon)) == Some(after)
+        }),
+        None => documented == served,
     }
 }
 
