@@ -38,8 +38,9 @@ fn values(dev: &WeirDev) -> Vec<String> {
 #[test]
 fn ctrl_c_ends_it_well_and_the_data_stays() {
     let mut dev = WeirDev::start("dev_stop");
-    let said = dev.process().output();
-    assert!(said.contains(&dev.bootstrap()) && said.contains("weir"), "it says what to try: {said}");
+    // The door opens a moment before the lines are written.
+    let said = wait_until(END_LIMIT, || Some(dev.process().output()).filter(|said| said.contains("weir -b")));
+    assert!(said.is_some_and(|said| said.contains(&dev.bootstrap())), "it says what to try");
     fill(&dev);
     for signal in [Signal::INT, Signal::TERM] {
         dev.process().signal(signal).expect("it runs");
