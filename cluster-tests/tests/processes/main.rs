@@ -2,6 +2,8 @@
 
 mod coordinators;
 mod daemons;
+mod group_members;
+mod groups_cli;
 mod kill9;
 mod separate_daemons;
 mod weir_dev;
