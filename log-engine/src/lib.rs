@@ -23,6 +23,7 @@
 mod config;
 mod cut;
 mod data_dir;
+mod delete;
 mod descriptors;
 mod disk;
 mod epoch_file;
@@ -42,10 +43,11 @@ mod snapshots;
 
 pub use config::{DESCRIPTORS_MAX_DEFAULT, FlusherConfig, LogConfig};
 pub use data_dir::{DataDir, DataDirOptions};
+pub use delete::DetachedLog;
 pub use disk::{DirEntry, Disk, DiskFile, FileSystem, LockGuard, OpenMode, RealDisk, SimDisk, SimFault};
 pub use error::{AppendError, DataDirError, FileError, FlushError, LogError, OpenError, ReadError};
 pub use flush::{FlushDone, FlushHandle, Flusher};
-pub use log::{Appended, DetachedLog, Log};
+pub use log::{Appended, Log};
 pub use log_name::LogName;
 pub use reader::{LogReader, LogSlice, SlicePart, TimestampOffset};
 pub use recovery::{RecoveryReport, producer_batch};

@@ -22,7 +22,7 @@ use parking_lot::{Mutex, RwLock};
 use records::BatchHeader;
 
 use crate::config::LogConfig;
-use crate::data_dir::{DELETED_SUFFIX, DataDir, remove_dir_and_files};
+use crate::data_dir::DataDir;
 use crate::descriptors::{CachedFile, Pin};
 use crate::disk::{DiskFile, OpenMode};
 use crate::error::{AppendError, FileError, LogError, OpenError};
@@ -512,54 +512,11 @@ impl Log {
         Ok(())
     }
 
-    /// Removes the log and its files. Readers that hold a slice may finish with it.
-    pub fn delete(self) -> Result<(), FileError> {
-        self.detach()?.remove_files()
-    }
-
-    /// The quick part of [`delete`](Self::delete): afterwards the log does not exist any more, whenever the power goes,
-    /// and another of its name may be made. Its files, which may take long to remove, still take their space.
-    pub fn detach(self) -> Result<DetachedLog, FileError> {
-        let disk = self.data.disk();
-        // On a full disk the files must go first, to make room for the note that they are gone.
-        let noted = self.data.ends().remove_durably(self.name);
-        if let Err(error) = noted
-            && !is_disk_full(&error.source)
-        {
-            return Err(error);
-        }
-        let doomed = self.data.path().join(format!("{}{DELETED_SUFFIX}", self.name));
-        remove_dir_and_files(&**disk, &doomed)?;
-        disk.rename(&self.dir, &doomed).map_err(|e| FileError::new("rename", &self.dir, e))?;
-        let above = self.data.path();
-        disk.sync_dir(above).map_err(|e| FileError::new("sync", above, e))?;
-        for segment in self.shared.segments().iter() {
-            self.forget_segment(segment);
-        }
-        Ok(DetachedLog { data: self.data.clone(), doomed })
-    }
-
     pub(crate) fn forget_segment(&self, segment: &Segment) {
         let state = segment.state().read();
         for file in [segment.log(), state.index.file(), state.time_index.file()] {
             self.data.descriptors().forget(file);
         }
-    }
-}
-
-/// What is left of a deleted log: files under another name. If they are not removed now, the next
-/// [`DataDir::open`] does it.
-pub struct DetachedLog {
-    data: DataDir,
-    doomed: PathBuf,
-}
-
-impl DetachedLog {
-    /// Removes the files. Waits for the device.
-    pub fn remove_files(self) -> Result<(), FileError> {
-        remove_dir_and_files(&**self.data.disk(), &self.doomed)?;
-        self.data.ends().write()?;
-        self.data.ends().sync()
     }
 }
 
