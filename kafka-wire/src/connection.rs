@@ -11,7 +11,7 @@
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
@@ -30,9 +30,6 @@ use crate::frame_reader::{Frame, FrameReader};
 use crate::metrics::{RouteMetrics, WireMetrics};
 use crate::response_writer::ResponseWriter;
 use crate::warm_pages::WarmPool;
-
-/// Pause between two looks at a connection that carries urgent data, which the protocol has no use for.
-const URGENT_DATA_PAUSE: Duration = Duration::from_millis(100);
 
 /// What all connections of a server share.
 pub(crate) struct Shared<S> {
@@ -188,8 +185,7 @@ async fn gone(stream: &TcpStream, limits: &Limits) {
     loop {
         match stream.ready(Interest::PRIORITY).await {
             Ok(ready) if ready.is_read_closed() => break,
-            // Urgent data of TCP: the event stays, so looking again at once would keep a core busy.
-            Ok(_) => sleep(URGENT_DATA_PAUSE).await,
+            Ok(_) => tokio::task::yield_now().await,
             Err(_) => break,
         }
     }

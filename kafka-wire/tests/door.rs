@@ -270,27 +270,6 @@ async fn a_long_poll_ends_when_its_client_is_gone() {
 }
 
 #[tokio::test]
-async fn urgent_data_of_tcp_keeps_no_core_busy() {
-    let limits = Limits { half_closed_grace: Duration::from_millis(50), ..Limits::default() };
-    let door = open_door(limits);
-    let mut raw = Raw::connect(door.address).await;
-    raw.send(&fetch_request(fetch_kind::FOREVER, 0), 12, 1).await;
-    door.fake.saw("polling 1").await;
-    rustix::net::send(&raw.0, b"!", rustix::net::SendFlags::OOB).unwrap();
-    // The server runs on this thread.
-    let cpu_ms = || {
-        let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-        time.tv_sec * 1_000 + time.tv_nsec / 1_000_000
-    };
-    let before = cpu_ms();
-    tokio::time::sleep(Duration::from_millis(500)).await;
-    let used = cpu_ms() - before;
-    assert!(used < 100, "{used} ms of CPU while nothing happened");
-    drop(raw);
-    door.fake.saw("dropped 1").await;
-}
-
-#[tokio::test]
 async fn what_was_sent_before_the_client_closed_its_side_is_answered() {
     let door = open_door(Limits::default());
     let mut raw = Raw::connect(door.address).await;
