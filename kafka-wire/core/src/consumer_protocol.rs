@@ -57,8 +57,7 @@ mod tests {
     use super::*;
 
     /// Version 1, topic "t" with partitions 0 and 2, topic "u" with none, two bytes for the assignor.
-    const BYTES: &[u8] =
-        b"\0\x01\0\0\0\x02\0\x01t\0\0\0\x02\0\0\0\0\0\0\0\x02\0\x01u\0\0\0\0\0\0\0\x02ab";
+    const BYTES: &[u8] = b"\0\x01\0\0\0\x02\0\x01t\0\0\0\x02\0\0\0\0\0\0\0\x02\0\x01u\0\0\0\0\0\0\0\x02ab";
 
     #[test]
     fn an_assignment_is_read_and_later_fields_are_left_alone() {
