@@ -166,7 +166,7 @@ fn cluster(test: &str) -> (Daemons, Committers) {
 }
 
 /// The first question for a coordinator creates the topic of the offsets.
-fn create_offsets_topic(bootstrap: &str) {
+pub(crate) fn create_offsets_topic(bootstrap: &str) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     runtime.block_on(async {
         let client = Client::connect(ClientConfig::new(vec![bootstrap.parse().expect("an address")]));

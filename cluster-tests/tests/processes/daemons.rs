@@ -12,7 +12,7 @@ use cluster_tests::workspace;
 use crate::separate_daemons::Daemons;
 
 /// Status and body of `GET path` on a loopback port; none if nobody answers.
-fn get(port: u16, path: &str) -> Option<(u16, String)> {
+pub(crate) fn get(port: u16, path: &str) -> Option<(u16, String)> {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).ok()?;
     stream
         .write_all(format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").as_bytes())

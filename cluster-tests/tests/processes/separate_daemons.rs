@@ -15,6 +15,8 @@ use quic_transport::pki::{CertificateAuthority, CredentialFiles, Validity};
 use quic_transport::{Identity, Role};
 use rustix::process::Signal;
 
+use crate::daemons::get;
+
 const STOP_LIMIT: Duration = Duration::from_secs(30);
 const NODE_ID: u64 = 1;
 
@@ -49,6 +51,12 @@ impl Daemon {
     pub(crate) fn signal(&self, signal: Signal) {
         let process = self.process.as_ref().expect("it was started");
         process.signal(signal).expect("the process takes signals");
+    }
+
+    /// The value of a metric without labels, as `/metrics` tells it now; the process must not stand still.
+    pub(crate) fn metric(&self, name: &str) -> Option<f64> {
+        let (_, metrics) = get(self.http_port, "/metrics")?;
+        metrics.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok())
     }
 
     /// SIGTERM; the daemon must end well.
