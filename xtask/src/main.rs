@@ -56,6 +56,11 @@ const COMMANDS: &[Command] = &[
         run: test::chaos_kill,
     },
     Command {
+        name: "chaos-groups",
+        help: "[--times N] kill -9 and stop coordinators under a busy group, N times each",
+        run: test::chaos_groups,
+    },
+    Command {
         name: "clients",
         help: "[NAME...] [--against weir|kafka]: what stock clients can do, as a table",
         run: clients::run,

@@ -29,24 +29,27 @@ pub(crate) fn run(args: &[String]) -> Result<(), Failure> {
 
 /// Kills daemons under load, `--times N` times each (50 if not given).
 pub(crate) fn chaos_kill(args: &[String]) -> Result<(), Failure> {
+    chaos("chaos-kill", "kill9::", 50, args)
+}
+
+/// Kills and stops coordinators under a busy group, in `--times N` rounds (20 if not given).
+pub(crate) fn chaos_groups(args: &[String]) -> Result<(), Failure> {
+    chaos("chaos-groups", "group_members::", 20, args)
+}
+
+/// Runs the tests of processes whose name contains `filter`, `--times N` times as they understand it.
+fn chaos(command: &str, filter: &str, times: u32, args: &[String]) -> Result<(), Failure> {
+    let usage = || Failure(format!("usage: cargo xtask {command} [--times N]"));
     let times = match args {
-        [] => "50".to_owned(),
-        [flag, times] if flag == "--times" && times.parse::<u32>().is_ok() => times.clone(),
-        _ => return Err(Failure("usage: cargo xtask chaos-kill [--times N]".to_owned())),
+        [] => times,
+        [flag, times] if flag == "--times" => times.parse().map_err(|_| usage())?,
+        _ => return Err(usage()),
     };
     prepare()?;
     let mut command = test_command();
-    command.args([
-        "--package",
-        "cluster-tests",
-        "--test",
-        "processes",
-        "kill9::",
-        "--",
-        "--nocapture",
-        "--test-threads=1",
-    ]);
-    command.env("WEIR_KILL_TIMES", times);
+    command.args(["--package", "cluster-tests", "--test", "processes", filter]);
+    command.args(["--", "--nocapture", "--test-threads=1"]);
+    command.env("WEIR_KILL_TIMES", times.to_string());
     shell::run(command)
 }
 

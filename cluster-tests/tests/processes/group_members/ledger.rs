@@ -269,3 +269,93 @@ fn end_holdings(state: &mut State, member: usize, now: Duration) {
         state.holdings.iter_mut().filter(|holding| holding.member == member && holding.until.is_none());
     open.for_each(|holding| holding.until = Some(now));
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMIT: Duration = Duration::from_secs(6);
+
+    fn offsets(offset: i64) -> Offsets {
+        [(3, offset)].into()
+    }
+
+    fn holding(id: &str, generation: i32, partitions: &[i32], from: u64, until: u64) -> Holding {
+        Holding {
+            member: 0,
+            id: id.to_owned(),
+            generation,
+            partitions: partitions.iter().copied().collect(),
+            from: Duration::from_secs(from),
+            until: Some(Duration::from_secs(until)),
+        }
+    }
+
+    /// Faults and the longest overlap of two holdings.
+    fn judged(one: Holding, other: Holding) -> (usize, Duration) {
+        let ledger = Ledger::new(12);
+        ledger.state().holdings = vec![one, other];
+        let overlaps = ledger.check_owners(LIMIT);
+        let faults = ledger.state().faults.len();
+        (faults, overlaps.longest)
+    }
+
+    #[test]
+    fn two_owners_are_seen() {
+        let one = || holding("a", 1, &[3, 4], 0, 10);
+        assert_eq!(judged(one(), holding("b", 1, &[5], 0, 10)), (0, Duration::ZERO));
+        // One after the other within one generation is wrong, too.
+        assert_eq!(judged(one(), holding("b", 1, &[4], 20, 30)).0, 1);
+        assert_eq!(judged(one(), holding("b", 2, &[4], 10, 30)), (0, Duration::ZERO));
+        assert_eq!(judged(one(), holding("b", 2, &[4], 4, 30)), (0, LIMIT));
+        assert_eq!(judged(one(), holding("b", 2, &[4], 3, 30)), (1, Duration::from_secs(7)));
+    }
+
+    #[test]
+    fn lost_commits_and_commits_that_nobody_made_are_seen() {
+        let ledger = Ledger::new(12);
+        let faults = || ledger.state().faults.len();
+        let now = Duration::ZERO;
+        ledger.told("w", &ledger.floors(), &offsets(-1));
+        ledger.commit_begins(&offsets(7));
+        // Its outcome is not known.
+        ledger.told("w", &ledger.floors(), &offsets(-1));
+        ledger.told("w", &ledger.floors(), &offsets(7));
+        let before = ledger.floors();
+        ledger.commit_accepted(0, now, &offsets(7), &before);
+        ledger.told("w", &before, &offsets(-1));
+        assert_eq!(faults(), 0);
+        ledger.told("w", &ledger.floors(), &offsets(6));
+        assert_eq!(faults(), 1, "it was lost");
+        ledger.told("w", &ledger.floors(), &offsets(8));
+        assert_eq!(faults(), 2, "nobody asked for it");
+        ledger.commit_accepted(1, now, &offsets(5), &ledger.floors());
+        assert_eq!(faults(), 3, "an owner of old could commit");
+    }
+
+    #[test]
+    fn a_group_is_stable_when_all_stand_in_one_generation_and_were_answered() {
+        let ledger = Ledger::new(2);
+        let mark = Duration::from_secs(1);
+        let answered = |member, time| {
+            ledger.heartbeat_accepted(member, time);
+            ledger.commit_accepted(member, time, &Offsets::new(), &Offsets::new());
+        };
+        ledger.holds(0, "a", 4, &[0].into());
+        ledger.holds(1, "b", 4, &[1].into());
+        answered(0, mark);
+        answered(1, Duration::ZERO);
+        assert!(ledger.stable_generation(mark).is_err(), "the second has not been answered since");
+        answered(1, mark);
+        assert_eq!(ledger.stable_generation(mark), Ok(4));
+        ledger.enters(2);
+        assert!(ledger.stable_generation(mark).is_err(), "the third is not in it");
+        ledger.quits(2);
+        ledger.releases(1, "told so");
+        ledger.holds(1, "b", 5, &[1].into());
+        answered(1, mark);
+        assert!(ledger.stable_generation(mark).is_err(), "two generations");
+        ledger.quits(1);
+        assert!(ledger.stable_generation(mark).is_err(), "nobody holds the second partition");
+    }
+}
