@@ -74,6 +74,8 @@ pub(super) struct Member {
     log: Client,
     id: Str,
     leaving: bool,
+    /// The last generation before this one, and what was committed in it.
+    past: Option<(i32, Offsets)>,
 }
 
 pub(super) fn client_config(bootstrap: &str, client_id: &str) -> ClientConfig {
@@ -94,7 +96,8 @@ impl Member {
         let config = client_config(&bootstrap, &format!("member-{number}"));
         let group = Client::connect(config.clone()).await.expect("the node is up");
         let log = Client::connect(config).await.expect("the node is up");
-        let mut member = Self { number, ledger, orders, group, log, id: Str::default(), leaving: false };
+        let id = Str::default();
+        let mut member = Self { number, ledger, orders, group, log, id, leaving: false, past: None };
         while !member.leaving {
             match member.join().await {
                 Ok(share) => member.hold(&share).await,
@@ -195,6 +198,9 @@ impl Member {
     /// Works in one generation until that is over.
     async fn hold(&mut self, share: &Share) {
         self.ledger.holds(self.number, &self.id, share.generation, &share.partitions);
+        if let Some((generation, positions)) = self.past.take() {
+            self.commit_in_the_past(generation, &positions).await;
+        }
         let (mut positions, mut heartbeat_due) = (None, Duration::ZERO);
         let setback = loop {
             match self.turn(share, &mut positions, &mut heartbeat_due).await {
@@ -210,6 +216,7 @@ impl Member {
             let _refused = self.commit(share, positions).await;
         }
         self.ledger.releases(self.number, &format!("{setback:?}"));
+        self.past = positions.map(|positions| (share.generation, positions));
         self.step_back(setback).await;
     }
 
@@ -318,6 +325,36 @@ impl Member {
     }
 
     async fn commit(&self, share: &Share, positions: &Offsets) -> Result<(), Setback> {
+        let (floors, sent) = (self.ledger.floors(), self.ledger.now());
+        self.ledger.commit_begins(positions);
+        let codes = self.send_commit(share.generation, positions).await?;
+        let mut accepted = positions.clone();
+        accepted.retain(|partition, _| codes.get(partition) == Some(&ErrorCode::None));
+        if !accepted.is_empty() {
+            self.ledger.commit_accepted(self.number, sent, &accepted, &floors);
+        }
+        if codes.len() != positions.len() {
+            self.ledger.fault(format!("member {}: {codes:?} answers {positions:?}", self.number));
+        }
+        codes.values().try_for_each(|code| self.checked("OffsetCommit", *code))
+    }
+
+    /// Commits in the generation before, as a delayed request would: it must be refused.
+    async fn commit_in_the_past(&self, generation: i32, positions: &Offsets) {
+        let Ok(codes) = self.send_commit(generation, positions).await else { return };
+        if codes.values().any(|code| code.is_none()) {
+            let number = self.number;
+            self.ledger
+                .fault(format!("member {number} may commit in generation {generation}, which is over"));
+        }
+    }
+
+    /// Error codes by partition.
+    async fn send_commit(
+        &self,
+        generation: i32,
+        positions: &Offsets,
+    ) -> Result<BTreeMap<i32, ErrorCode>, Setback> {
         let partition = |(partition, position): (&i32, &i64)| OffsetCommitRequestPartition {
             partition_index: *partition,
             committed_offset: *position,
@@ -331,31 +368,19 @@ impl Member {
         };
         let request = OffsetCommitRequest {
             group_id: GROUP.into(),
-            generation_id_or_member_epoch: share.generation,
+            generation_id_or_member_epoch: generation,
             member_id: self.id.clone(),
             topics: vec![topic],
             ..OffsetCommitRequest::default()
         };
         let connection = self.group.any().await.map_err(|_| Setback::Retry)?;
-        let (floors, sent) = (self.ledger.floors(), self.ledger.now());
-        self.ledger.commit_begins(positions);
         // The last version that names topics.
         let response = connection.call_version(&request, 9).await.map_err(|error| {
             self.ledger.note(format!("member {}: OffsetCommit: {error}", self.number));
             Setback::Retry
         })?;
         let answers = response.topics.iter().flat_map(|topic| &topic.partitions);
-        let codes: BTreeMap<i32, ErrorCode> =
-            answers.map(|answer| (answer.partition_index, answer.error_code)).collect();
-        let mut accepted = positions.clone();
-        accepted.retain(|partition, _| codes.get(partition) == Some(&ErrorCode::None));
-        if !accepted.is_empty() {
-            self.ledger.commit_accepted(self.number, sent, &accepted, &floors);
-        }
-        if codes.len() != positions.len() {
-            self.ledger.fault(format!("member {}: {codes:?} answers {positions:?}", self.number));
-        }
-        codes.values().try_for_each(|code| self.checked("OffsetCommit", *code))
+        Ok(answers.map(|answer| (answer.partition_index, answer.error_code)).collect())
     }
 
     async fn leave(&self) {
