@@ -45,9 +45,8 @@ async fn garbage_unknown_keys_and_unknown_versions_close() {
         header(9999, 0),
         header(10_001, 0),
         header(-7, 0),
-        // A body that ends early, and one that goes on too long.
+        // A body that ends early. (One that goes on too long is served: Kafka ignores the rest.)
         header(ApiKey::Fetch.code(), 4),
-        [&[0, 0, 0, 15], &header(ApiKey::Metadata.code(), 0)[4..], &[0, 0, 0, 0, 7]].concat(),
         vec![0, 0, 0, 0],
         vec![0, 0, 0, 3, 1, 2, 3],
         b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n".to_vec(),
