@@ -68,14 +68,14 @@ struct Running {
 
 /// The cluster, the members, and the times that things took.
 struct Stage {
+    /// First, so that the tasks end before the daemons do.
+    runtime: Runtime,
     daemons: Daemons,
     ledger: Arc<Ledger>,
     members: BTreeMap<usize, Running>,
     begun: usize,
     moments: Moments,
     times: BTreeMap<&'static str, Vec<Duration>>,
-    /// Dropped before the daemons would be missed: it ends the tasks.
-    runtime: Runtime,
 }
 
 impl Stage {
@@ -94,7 +94,7 @@ impl Stage {
         runtime.spawn(produce(at.clone(), Arc::clone(&ledger)));
         let moments = Moments::from_env("group_members");
         let (members, times) = Default::default();
-        let mut stage = Self { daemons, ledger, members, begun: 0, moments, times, runtime };
+        let mut stage = Self { runtime, daemons, ledger, members, begun: 0, moments, times };
         (0..MEMBERS).for_each(|_| stage.begin_member());
         let ready = wait_until(READY_LIMIT, || {
             stage.ledger.assert_no_fault();
@@ -319,7 +319,7 @@ impl Stage {
             times.sort();
             let seconds = |index: usize| times.get(index).map_or(0.0, Duration::as_secs_f64);
             report.push(format!(
-                "stable after {what:24} {:3} times: min {:5.2} s, median {:5.2} s, 90 % {:5.2} s, max {:5.2} s",
+                "stable after {what:26} {:3} times: min {:5.2} s, median {:5.2} s, 90 % {:5.2} s, max {:5.2} s",
                 times.len(),
                 seconds(0),
                 seconds(times.len() / 2),
