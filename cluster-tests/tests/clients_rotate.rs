@@ -2,7 +2,6 @@
 //!
 //! The whole table is `cargo xtask clients`; what its cells mean is in `clients/README.md`.
 
-#![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 use std::process::Command;
 
