@@ -2,7 +2,6 @@
 //!
 //! The whole table is `cargo xtask clients`; what its cells mean is in `clients/README.md`.
 
-
 use std::process::Command;
 
 use cluster_tests::local_cluster::Subject;
