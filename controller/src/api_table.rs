@@ -70,6 +70,15 @@ async fn answer(
         ControllerRequest::CreateInternalTopic(request) => {
             create_internal_topic::handle(services, call, request).await
         }
+        ControllerRequest::AlterPartition(_)
+        | ControllerRequest::ElectLeaders(_)
+        | ControllerRequest::AlterReassignments(_)
+        | ControllerRequest::UnregisterNode { .. }
+        | ControllerRequest::DescribeQuorum
+        | ControllerRequest::AlterVoters(_) => {
+            let message = "This controller does not support the request.".to_owned();
+            Err(ControllerError::Rejected(Rejection { reason: Reason::InvalidRequest, message }))
+        }
     }
 }
 

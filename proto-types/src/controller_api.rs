@@ -6,10 +6,10 @@
 
 use crate::error::Rejection;
 use crate::ids::{
-    BrokerEpoch, CoordinatorId, DirectoryId, Incarnation, MetadataIndex, NodeId, PartitionIndex, ProducerId,
-    RegistrationEpoch, TopicId,
+    BrokerEpoch, ControllerId, CoordinatorId, DirectoryId, Incarnation, LeaderEpoch, MetadataIndex, NodeId,
+    PartitionEpoch, PartitionIndex, ProducerId, RegistrationEpoch, TopicId, TopicPartition,
 };
-use crate::metadata::{ConfigResource, InternalTopic, Listener, MetadataChange};
+use crate::metadata::{ConfigResource, InternalTopic, Listener, MetadataChange, PartitionState};
 use serde::{Deserialize, Serialize};
 
 /// What a node may ask the controller. Append-only.
@@ -35,6 +35,21 @@ pub enum ControllerRequest {
     CoordinatorHeartbeat(CoordinatorHeartbeat),
     /// Create an internal topic, which was needed for the first time.
     CreateInternalTopic(CreateInternalTopic),
+    /// Leaders propose new in-sync sets.
+    AlterPartition(AlterPartition),
+    /// Elect leaders, by preference or uncleanly (KIP-460).
+    ElectLeaders(ElectLeaders),
+    /// Begin, change or cancel reassignments (KIP-455).
+    AlterReassignments(AlterReassignments),
+    /// Forget a node that has left for good.
+    UnregisterNode {
+        /// The node.
+        node: NodeId,
+    },
+    /// Tell of the quorum itself.
+    DescribeQuorum,
+    /// Add a voter to the quorum, or remove one (KIP-853).
+    AlterVoters(AlterVoters),
 }
 
 /// The answers, in the order of the requests. Append-only.
@@ -82,6 +97,19 @@ pub enum ControllerReply {
         /// Its id.
         topic: TopicId,
     },
+    /// To [`ControllerRequest::AlterPartition`]: one result per partition, in order; the state that is in force.
+    IsrAltered(Vec<Result<PartitionState, Rejection>>),
+    /// To [`ControllerRequest::ElectLeaders`]: the partitions that were looked at. Where all were asked for, those that
+    /// needed nothing are left out.
+    LeadersElected(Vec<ElectedLeader>),
+    /// To [`ControllerRequest::AlterReassignments`]: one result per partition, in order.
+    ReassignmentsAltered(Vec<Result<(), Rejection>>),
+    /// To [`ControllerRequest::UnregisterNode`].
+    NodeUnregistered,
+    /// To [`ControllerRequest::DescribeQuorum`].
+    Quorum(QuorumDescription),
+    /// To [`ControllerRequest::AlterVoters`].
+    VotersAltered,
 }
 
 /// See [`ControllerRequest::RegisterNode`].
@@ -361,4 +389,128 @@ pub enum FeedFrame {
         /// The changes; empty when only the index moved.
         changes: Vec<MetadataChange>,
     },
+}
+
+/// See [`ControllerRequest::AlterPartition`] (KIP-497, KIP-841, KIP-903).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AlterPartition {
+    /// The node that leads; must be the one in its certificate.
+    pub node: NodeId,
+    /// Its registration.
+    pub broker_epoch: BrokerEpoch,
+    /// What it proposes.
+    pub partitions: Vec<ProposedIsr>,
+}
+
+/// A leader's proposal of a new in-sync set.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProposedIsr {
+    /// Of which partition.
+    pub partition: TopicPartition,
+    /// The leader's epoch.
+    pub leader_epoch: LeaderEpoch,
+    /// The state that the proposal is about.
+    pub partition_epoch: PartitionEpoch,
+    /// The new set, the leader included; each member with the registration that the leader has heard from.
+    pub isr: Vec<(NodeId, BrokerEpoch)>,
+}
+
+/// See [`ControllerRequest::ElectLeaders`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ElectLeaders {
+    /// Of which kind.
+    pub kind: ElectionKind,
+    /// Where; `None`: wherever it makes a difference.
+    pub partitions: Option<Vec<(String, PartitionIndex)>>,
+    /// How long the answer may wait for the commit to reach all nodes, milliseconds.
+    pub timeout_ms: u32,
+}
+
+/// Kafka's kinds of elections by request. Append-only.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ElectionKind {
+    /// The first replica of the list, if it is in sync.
+    Preferred,
+    /// Any live replica, where no eligible one is alive. Committed records may be lost.
+    Unclean,
+}
+
+/// What came of the election at one partition.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ElectedLeader {
+    /// The topic's name.
+    pub topic: String,
+    /// The partition.
+    pub partition: PartitionIndex,
+    /// A new leader, or why not.
+    pub result: Result<(), Rejection>,
+}
+
+/// See [`ControllerRequest::AlterReassignments`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AlterReassignments {
+    /// What to move.
+    pub partitions: Vec<Reassignment>,
+    /// Whether the replication factor may change by it.
+    pub allow_factor_change: bool,
+    /// How long the answer may wait for the commit to reach all nodes, milliseconds.
+    pub timeout_ms: u32,
+}
+
+/// The wanted replicas of one partition.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reassignment {
+    /// The topic's name.
+    pub topic: String,
+    /// The partition.
+    pub partition: PartitionIndex,
+    /// The replicas, preferred leader first; `None` cancels what is under way.
+    pub replicas: Option<Vec<NodeId>>,
+}
+
+/// See [`ControllerRequest::AlterVoters`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum AlterVoters {
+    /// A controller with an empty directory that runs at `address` becomes a voter.
+    Add {
+        /// Its id, never used before.
+        id: ControllerId,
+        /// `host:port` of its endpoint.
+        address: String,
+    },
+    /// The voter leaves. Its id is never used again.
+    Remove {
+        /// Its id.
+        id: ControllerId,
+    },
+}
+
+/// The quorum as its leader sees it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QuorumDescription {
+    /// Who leads.
+    pub leader: ControllerId,
+    /// The leader's term.
+    pub epoch: u64,
+    /// Everything up to here is committed.
+    pub committed: MetadataIndex,
+    /// The voters, the leader included.
+    pub voters: Vec<VoterProgress>,
+    /// Controllers that follow without a vote.
+    pub learners: Vec<VoterProgress>,
+}
+
+/// How far a member of the quorum is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VoterProgress {
+    /// Who.
+    pub id: ControllerId,
+    /// `host:port` of its endpoint.
+    pub address: String,
+    /// The last entry that it has on disk, as far as the leader knows.
+    pub matched: Option<MetadataIndex>,
+    /// Wall clock of the last answer that the leader got from it, milliseconds since the Unix epoch.
+    pub last_contact_ms: Option<i64>,
+    /// Wall clock at which it last had everything that the leader had, milliseconds since the Unix epoch.
+    pub caught_up_ms: Option<i64>,
 }

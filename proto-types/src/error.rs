@@ -71,4 +71,30 @@ pub enum Reason {
     InconsistentClusterId,
     /// The config resource does not exist or cannot hold configs.
     UnknownResource,
+    /// The leader epoch of the request is older than the partition's.
+    FencedLeaderEpoch,
+    /// The partition's state has changed since the asking node saw it.
+    StalePartitionEpoch,
+    /// A replica that is fenced, stopping, or of another incarnation cannot join the ISR.
+    IneligibleReplica,
+    /// The asking node does not lead the partition, or leads it in no such epoch.
+    NotLeader,
+    /// No such partition.
+    UnknownPartition,
+    /// The preferred replica leads already, or the partition has a leader that is in sync.
+    ElectionNotNeeded,
+    /// The preferred leader is not in sync, or not alive.
+    PreferredLeaderNotAvailable,
+    /// No replica is alive that may lead.
+    EligibleLeadersNotAvailable,
+    /// There is no reassignment to cancel.
+    NoReassignmentInProgress,
+    /// The node still holds replicas, or is still alive.
+    NodeInUse,
+    /// The voter exists already.
+    DuplicateVoter,
+    /// No such voter.
+    VoterNotFound,
+    /// Another change of the same kind is under way.
+    ChangeInProgress,
 }

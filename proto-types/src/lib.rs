@@ -17,5 +17,6 @@ pub mod error;
 pub mod ids;
 pub mod message_kind;
 pub mod metadata;
+pub mod replication_api;
 
 pub use encoding::{DecodeError, decode, encode};

@@ -17,6 +17,9 @@ pub enum MessageKind {
     /// Stream, coordinator to storage node: [`crate::coordinator_api::ReadShard`] then
     /// [`crate::coordinator_api::ShardFrame`]s.
     ReadShard = 5,
+    /// Stream between storage nodes, on the data endpoint: [`crate::replication_api::LaneHello`], then
+    /// [`crate::replication_api::FollowerFrame`]s, answered by [`crate::replication_api::LeaderFrame`]s.
+    ReplicationLane = 6,
     /// Controller to controller: raft append entries.
     RaftAppend = 16,
     /// Controller to controller: raft vote.
@@ -31,12 +34,13 @@ pub enum MessageKind {
 
 impl MessageKind {
     /// All kinds, in order of number.
-    pub const ALL: [MessageKind; 10] = [
+    pub const ALL: [MessageKind; 11] = [
         MessageKind::Controller,
         MessageKind::MetadataFeed,
         MessageKind::Forward,
         MessageKind::AppendShard,
         MessageKind::ReadShard,
+        MessageKind::ReplicationLane,
         MessageKind::RaftAppend,
         MessageKind::RaftVote,
         MessageKind::RaftPreVote,

@@ -1,14 +1,15 @@
 //! THE list: every API that this node serves, in which versions, by which handler.
 //!
-//! Versions are those that Apache Kafka 4.4 accepts. ApiVersions is answered from this table and has no row. *Staged* rows
+//! Versions are those that Apache Kafka 4.4 accepts; APIs of our own come last. ApiVersions is answered from this table and has no row. *Staged* rows
 //! are queued in order and answered while the next request of the connection is read.
 
 use super::handlers::{
     alter_configs, create_partitions, create_topics, delete_groups, delete_records, delete_topics,
-    describe_cluster, describe_configs, describe_groups, describe_log_dirs, describe_topic_partitions, fetch,
-    find_coordinator, heartbeat, incremental_alter_configs, init_producer_id, join_group, leave_group,
-    list_config_resources, list_groups, list_offsets, metadata, offset_commit, offset_delete, offset_fetch,
-    offset_for_leader_epoch, produce, sasl_authenticate, sasl_handshake, sync_group,
+    describe_cluster, describe_configs, describe_group_offsets, describe_groups, describe_log_dirs,
+    describe_topic_partitions, fetch, find_coordinator, heartbeat, incremental_alter_configs,
+    init_producer_id, join_group, leave_group, list_config_resources, list_groups, list_offsets, metadata,
+    offset_commit, offset_delete, offset_fetch, offset_for_leader_epoch, produce, sasl_authenticate,
+    sasl_handshake, sync_group,
 };
 use crate::node::Node;
 use kafka_wire::{ApiTable, TableError, route, staged};
@@ -47,6 +48,7 @@ pub(crate) fn api_table(cluster_id: &str, node: NodeId) -> Result<ApiTable<Node>
         route(0..=2, describe_cluster::handle),
         route(0..=1, list_config_resources::handle),
         route(0..=0, describe_topic_partitions::handle),
+        route(0..=0, describe_group_offsets::handle),
     ])?;
     Ok(table.with_identity(cluster_id, node.0))
 }

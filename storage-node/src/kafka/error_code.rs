@@ -62,6 +62,19 @@ pub(crate) fn reason(reason: Reason) -> ErrorCode {
         Reason::UnknownNode => ErrorCode::BrokerIdNotRegistered,
         Reason::InconsistentClusterId => ErrorCode::InconsistentClusterId,
         Reason::UnknownResource => ErrorCode::ResourceNotFound,
+        Reason::FencedLeaderEpoch => ErrorCode::FencedLeaderEpoch,
+        Reason::StalePartitionEpoch => ErrorCode::InvalidUpdateVersion,
+        Reason::IneligibleReplica => ErrorCode::IneligibleReplica,
+        Reason::NotLeader => ErrorCode::NotLeaderOrFollower,
+        Reason::UnknownPartition => ErrorCode::UnknownTopicOrPartition,
+        Reason::ElectionNotNeeded => ErrorCode::ElectionNotNeeded,
+        Reason::PreferredLeaderNotAvailable => ErrorCode::PreferredLeaderNotAvailable,
+        Reason::EligibleLeadersNotAvailable => ErrorCode::EligibleLeadersNotAvailable,
+        Reason::NoReassignmentInProgress => ErrorCode::NoReassignmentInProgress,
+        Reason::NodeInUse => ErrorCode::InvalidRequest,
+        Reason::DuplicateVoter => ErrorCode::DuplicateVoter,
+        Reason::VoterNotFound => ErrorCode::VoterNotFound,
+        Reason::ChangeInProgress => ErrorCode::ReassignmentInProgress,
     }
 }
 

@@ -6,6 +6,7 @@ use crate::kafka::handlers::{delete_groups, describe_groups, list_groups, offset
 use crate::test_node::{TestNode, assert_encodes, live_node, topic};
 use bytes::Bytes;
 use kafka_wire_core::messages::delete_groups::DeleteGroupsRequest;
+use kafka_wire_core::messages::describe_group_offsets::DescribeGroupOffsetsRequest;
 use kafka_wire_core::messages::describe_groups::{
     DescribeGroupsRequest, DescribeGroupsResponse, DescribedGroup,
 };
@@ -144,6 +145,7 @@ fn refusals_fit_every_version() {
     let topics = vec![OffsetCommitRequestTopic { partitions, ..Default::default() }];
     check_refusals(&OffsetCommitRequest { topics, ..Default::default() });
     check_refusals(&OffsetDeleteRequest::default());
+    check_refusals(&DescribeGroupOffsetsRequest::default());
     check_refusals(&DescribeGroupsRequest { groups: vec!["g".into()], ..Default::default() });
     check_refusals(&DeleteGroupsRequest { groups_names: vec!["g".into()] });
     check_refusals(&ListGroupsRequest::default());
