@@ -6,8 +6,11 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use kafka_wire::Client;
+use kafka_wire::{Client, ClientError};
 use kafka_wire_core::consumer_protocol::{CONSUMER, ConsumerAssignment};
+use kafka_wire_core::messages::describe_group_offsets::{
+    DescribeGroupOffsetsRequest, DescribeGroupOffsetsResponse,
+};
 use kafka_wire_core::messages::describe_groups::{
     DescribeGroupsRequest, DescribeGroupsResponse, DescribedGroup, DescribedGroupMember,
 };
@@ -38,6 +41,23 @@ const MEMBERS_NAMED_MAX: usize = 5;
 
 /// A partition of a topic.
 pub(crate) type TopicPartition = (String, i32);
+
+/// What a group has committed for a partition.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Commit {
+    pub(crate) offset: i64,
+    /// When; none if the cluster does not tell, as Kafka's protocol does not.
+    pub(crate) time: Option<CommitTime>,
+}
+
+/// When an offset was committed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct CommitTime {
+    /// Milliseconds since 1970.
+    pub(crate) at_ms: i64,
+    /// Milliseconds between then and the description, by the coordinator's clock: ours may be wrong.
+    pub(crate) age_ms: i64,
+}
 
 /// A member of a group.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -126,13 +146,27 @@ impl Groups<'_> {
         request: impl Fn(i16) -> R,
         code: impl Fn(&R::Response) -> ErrorCode,
     ) -> Result<(i32, R::Response), Failure> {
+        Ok(self.call_if_served(group, version_max, request, code).await??)
+    }
+
+    /// The same, with the inner error if the node does not serve the API at all.
+    async fn call_if_served<R: Request>(
+        &self,
+        group: &str,
+        version_max: i16,
+        request: impl Fn(i16) -> R,
+        code: impl Fn(&R::Response) -> ErrorCode,
+    ) -> Result<Result<(i32, R::Response), ClientError>, Failure> {
         let begin = monotonic_now();
         loop {
             let outcome = match self.find(group).await? {
                 Err(code) => Err(code),
                 Ok(node) => {
                     let connection = self.client.node(node).await?;
-                    let version = connection.version::<R>()?.min(version_max);
+                    let version = match connection.version::<R>() {
+                        Ok(version) => version.min(version_max),
+                        Err(not_served) => return Ok(Err(not_served)),
+                    };
                     let response = connection.call_version(&request(version), version).await?;
                     match code(&response) {
                         code if is_passing(code) => Err(code),
@@ -141,7 +175,7 @@ impl Groups<'_> {
                 }
             };
             match outcome {
-                Ok(answer) => return Ok(answer),
+                Ok(answer) => return Ok(Ok(answer)),
                 Err(code) => self.wait(begin, group, code).await?,
             }
         }
@@ -235,6 +269,23 @@ impl Groups<'_> {
         }
     }
 
+    /// All offsets that the group has committed, with the times of their commits where the cluster tells them.
+    pub(crate) async fn commits(&self, group: &str) -> Result<BTreeMap<TopicPartition, Commit>, Failure> {
+        let request = |_| DescribeGroupOffsetsRequest { group_id: Str::from(group) };
+        let code = |response: &DescribeGroupOffsetsResponse| response.error_code;
+        let Ok((_, response)) = self.call_if_served(group, i16::MAX, request, code).await? else {
+            let committed = self.committed(group).await?.into_iter();
+            return Ok(committed.map(|(key, offset)| (key, Commit { offset, time: None })).collect());
+        };
+        match response.error_code {
+            ErrorCode::None | ErrorCode::GroupIdNotFound => Ok(read_commits(response)),
+            code => {
+                let what = format!("describe the offsets of group {}", printable(group));
+                Err(Failure::refused(what, code, None))
+            }
+        }
+    }
+
     /// All offsets that the group has committed.
     pub(crate) async fn committed(&self, group: &str) -> Result<BTreeMap<TopicPartition, i64>, Failure> {
         let request = |version| {
@@ -315,6 +366,21 @@ fn single_group(response: OffsetFetchResponse) -> OffsetFetchResponseGroup {
     }
 }
 
+fn read_commits(response: DescribeGroupOffsetsResponse) -> BTreeMap<TopicPartition, Commit> {
+    let now = response.current_time_ms;
+    let topics = response.topics.into_iter().map(|topic| (String::from(topic.name), topic.partitions));
+    let partitions = topics.flat_map(|(name, partitions)| {
+        partitions.into_iter().map(move |partition| {
+            let at_ms = partition.commit_time_ms;
+            // A coordinator of then whose clock was ahead commits in what is now the future.
+            let time = CommitTime { at_ms, age_ms: now.saturating_sub(at_ms).max(0) };
+            let commit = Commit { offset: partition.committed_offset, time: Some(time) };
+            ((name.clone(), partition.partition_index), commit)
+        })
+    });
+    partitions.collect()
+}
+
 fn read_group(described: DescribedGroup, node: i32) -> Group {
     let consumers = described.protocol_type == CONSUMER;
     Group {
@@ -350,6 +416,9 @@ fn read_member(member: DescribedGroupMember, consumer: bool) -> Member {
 #[cfg(test)]
 mod tests {
     use bytes::Bytes;
+    use kafka_wire_core::messages::describe_group_offsets::{
+        DescribedGroupOffset, DescribedGroupOffsetsTopic,
+    };
 
     use super::*;
 
@@ -385,6 +454,26 @@ mod tests {
         let text = group.is_active("reset offsets").to_string();
         assert!(text.contains("by 7 members: m-0 (") && text.contains(" and 2 more\n"), "{text}");
         assert!(!group.is_without_members());
+    }
+
+    #[test]
+    fn ages_are_taken_on_the_coordinators_clock() {
+        let offset = |partition_index, commit_time_ms| DescribedGroupOffset {
+            partition_index,
+            committed_offset: 7,
+            commit_time_ms,
+        };
+        let partitions = vec![offset(0, 400), offset(1, 1_500)];
+        let topic = DescribedGroupOffsetsTopic { name: "t".into(), partitions };
+        let response = DescribeGroupOffsetsResponse {
+            current_time_ms: 1_000,
+            topics: vec![topic],
+            ..DescribeGroupOffsetsResponse::default()
+        };
+        let commits = read_commits(response);
+        let time = |partition| commits[&("t".to_owned(), partition)].time;
+        assert_eq!(time(0), Some(CommitTime { at_ms: 400, age_ms: 600 }));
+        assert_eq!(time(1), Some(CommitTime { at_ms: 1_500, age_ms: 0 }), "not before it was");
     }
 
     #[test]

@@ -47,6 +47,18 @@ pub(crate) fn parse_duration(text: &str) -> Result<i64, String> {
         .ok_or_else(|| format!("{text:?} is no duration; these are: {DURATION_FORMS}"))
 }
 
+/// A span of time in its two largest units: `5s`, `4m 10s`, `2h 5m`, `3d 4h`. Less than nothing is nothing: clocks differ.
+pub(crate) fn format_span(ms: i64) -> String {
+    let seconds = ms.max(0) / 1000;
+    let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86_400);
+    match (days, hours, minutes) {
+        (0, 0, 0) => format!("{seconds}s"),
+        (0, 0, _) => format!("{minutes}m {}s", seconds % 60),
+        (0, _, _) => format!("{hours}h {}m", minutes % 60),
+        _ => format!("{days}d {}h", hours % 24),
+    }
+}
+
 /// `P1W`, `P3D`, `PT2H30M`, `P1DT12H0.5S`.
 fn parse_iso_duration(text: &str) -> Option<i64> {
     let (days, clock) = match text.strip_prefix(['P', 'p'])?.split_once(['T', 't']) {
@@ -289,6 +301,24 @@ mod tests {
         ] {
             let error = parse_duration(text).unwrap_err();
             assert!(error.contains("is no duration; these are: 90s"), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn spans_are_told_in_their_two_largest_units() {
+        let cases = [
+            (-5_000, "0s"),
+            (999, "0s"),
+            (59_999, "59s"),
+            (60_000, "1m 0s"),
+            (3_599_000, "59m 59s"),
+            (7_500_000, "2h 5m"),
+            (DAY_MS - 1, "23h 59m"),
+            (3 * DAY_MS + 4 * 3_600_000, "3d 4h"),
+            (400 * DAY_MS, "400d 0h"),
+        ];
+        for (ms, text) in cases {
+            assert_eq!(format_span(ms), text, "{ms}");
         }
     }
 

@@ -3,7 +3,7 @@
 //! A version that is too new gets a v0 response with UNSUPPORTED_VERSION and the range of ApiVersions, its body unread
 //! (KIP-511), so that the client can step down. From v3 on the client names its software; a bad name is INVALID_REQUEST.
 //! Produce is announced from version 0 as Kafka 4 announces it: old librdkafka compares that range literally. Requests of
-//! those versions close the connection, as they do there.
+//! those versions close the connection, as they do there. Weir's own APIs are told to clients that call themselves `weir`.
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use kafka_wire_core::messages::api_versions::{
 use kafka_wire_core::{ApiKey, ErrorCode, Message, Reader, RequestHeader, Str};
 
 use crate::close_reason::CloseReason;
-use crate::dispatch::{ApiTable, Outcome, PRIVATE_KEY_MIN, Place, RequestContext, decode, encode};
+use crate::dispatch::{ApiTable, Outcome, Place, RequestContext, decode, encode};
 
 pub(crate) const KEY: i16 = ApiKey::ApiVersions as i16;
 pub(crate) const NAME: &str = "ApiVersions";
@@ -107,7 +107,7 @@ pub(crate) fn answer<S>(
     let api_keys = table
         .ranges()
         .into_iter()
-        .filter(|(key, _)| *key < PRIVATE_KEY_MIN || own_client)
+        .filter(|(key, _)| *key < ApiKey::OWN_MIN || own_client)
         .map(|(key, versions)| entry(key, &versions))
         .collect();
     let response = ApiVersionsResponse { api_keys, ..feature_fields(table.features(), version) };

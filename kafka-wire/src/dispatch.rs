@@ -21,9 +21,6 @@ use crate::api_versions::{self, ClientSoftware, Features, ServerIdentity};
 use crate::close_reason::CloseReason;
 use crate::config::ListenerInfo;
 
-/// Keys from here on are Weir's own APIs, told only to clients that call themselves `weir`.
-pub(crate) const PRIVATE_KEY_MIN: i16 = 10_000;
-
 /// Identifies a connection for the life of the process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ConnectionId(pub u64);

@@ -8,10 +8,11 @@ use std::time::Duration;
 
 use kafka_wire::{Client, ClientConfig, HostPort, Limits};
 use kafka_wire_core::messages::api_versions::{ApiVersionsRequest, ApiVersionsResponse};
+use kafka_wire_core::messages::describe_group_offsets::DescribeGroupOffsetsRequest;
 use kafka_wire_core::messages::fetch::FetchRequest;
 use kafka_wire_core::messages::metadata::MetadataRequest;
 use kafka_wire_core::messages::produce::ProduceRequest;
-use kafka_wire_core::{ApiKey, ErrorCode, Message, Str};
+use kafka_wire_core::{ApiKey, ErrorCode, Message, Request, Str};
 use support::{Raw, fetch_kind, fetch_request, frame, open_door, open_door_at, produce_request, records_of};
 
 #[tokio::test]
@@ -128,6 +129,27 @@ async fn api_versions_come_from_the_table() {
     raw.send(&MetadataRequest::default(), 12, 6).await;
     let response = raw.receive::<MetadataRequest>(12, 6).await;
     assert_eq!(response.cluster_id.as_deref(), Some("a-b.c"), "the software's name is kept");
+}
+
+#[tokio::test]
+async fn own_apis_are_told_to_own_clients_alone() {
+    let door = open_door(Limits::default());
+    let mut raw = Raw::connect(door.address).await;
+    let key = DescribeGroupOffsetsRequest::KEY.code();
+    let ask = DescribeGroupOffsetsRequest { group_id: "g".into() };
+    for (name, told) in [("apache-kafka-java", false), ("weir", true), ("weird", false)] {
+        raw.send(&api_versions_request(name), 4, 5).await;
+        let response = raw.receive::<ApiVersionsRequest>(4, 5).await;
+        assert_eq!(response.api_keys.iter().any(|entry| entry.api_key == key), told, "{name}");
+    }
+    // Without a name there is none.
+    raw.send(&ApiVersionsRequest::default(), 0, 6).await;
+    let response = raw.receive::<ApiVersionsRequest>(0, 6).await;
+    assert!(response.api_keys.iter().all(|entry| entry.api_key < ApiKey::OWN_MIN));
+    let client = Client::connect(ClientConfig::new(vec![HostPort::new("127.0.0.1", door.address.port())]))
+        .await
+        .unwrap();
+    assert_eq!(client.call(&ask).await.unwrap().topics[0].name, "g");
 }
 
 #[tokio::test]

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use cluster_tests::clients::{all_output, kafka_tool, kcat, weir, weir_output};
-use cluster_tests::clock::wait_until;
+use cluster_tests::clock::{Stopwatch, wait_until};
 use cluster_tests::local_cluster::Subject;
 use cluster_tests::process::Process;
 use cluster_tests::run_dir::RunDir;
@@ -42,6 +42,37 @@ fn sum(described: &Value, field: &str) -> i64 {
     partitions.iter().filter_map(|partition| partition[field].as_i64()).sum()
 }
 
+/// When the offsets of the group were committed, partition by partition, in milliseconds since 1970.
+fn commit_times(described: &Value) -> Vec<i64> {
+    let partitions = described["partitions"].as_array().expect("a list").iter();
+    let committed = partitions.filter(|partition| partition["committed"].is_i64());
+    committed.map(|partition| partition["committed_at_ms"].as_i64().expect("it is told")).collect()
+}
+
+/// Ages are told by Weir alone: Kafka's protocol has no place for them.
+fn check_commit_ages(subject: &Subject, group: &str, since: &Stopwatch) {
+    let at = subject.bootstrap();
+    let described = describe(&at, group);
+    let table = weir(&at, &["group", "describe", group], b"");
+    assert!(table.contains("COMMIT AGE"), "{table}");
+    match subject {
+        Subject::Weir(_) => {
+            let limit = i64::try_from(since.elapsed().as_millis()).expect("no test runs for ages");
+            for partition in described["partitions"].as_array().expect("a list") {
+                let age = partition["commit_age_ms"].as_i64();
+                assert_eq!(age.is_some(), partition["committed"].is_i64(), "{described}");
+                assert!(age.unwrap_or(0) <= limit, "older than this test, {limit} ms: {described}");
+            }
+            assert!(!commit_times(&described).is_empty() && !table.contains("unknown"), "{table}");
+        }
+        Subject::Kafka(_) => {
+            let partitions = described["partitions"].as_array().expect("a list");
+            assert!(partitions.iter().all(|partition| partition["commit_age_ms"].is_null()), "{described}");
+            assert!(table.contains("unknown"), "{table}");
+        }
+    }
+}
+
 fn values() -> Vec<String> {
     let mut values: Vec<String> = (0..RECORDS).map(|n| format!("value-{n}")).collect();
     values.sort();
@@ -51,10 +82,12 @@ fn values() -> Vec<String> {
 #[test]
 fn a_group_goes_on_where_it_was_another_begins_anew_and_resets_are_planned_first() {
     let subject = Subject::start("groups_cli");
+    let watch = Stopwatch::start();
     let at = subject.bootstrap();
     fill(&at, "clicks");
     let mut read = consume(&at, "clicks", "readers", &["--count", "10"]);
     assert_eq!(sum(&describe(&at, "readers"), "committed"), 10);
+    check_commit_ages(&subject, "readers", &watch);
     read.extend(consume(&at, "clicks", "readers", &["--until-end"]));
     read.sort();
     assert_eq!(read, values(), "each record once");
@@ -67,7 +100,9 @@ fn a_group_goes_on_where_it_was_another_begins_anew_and_resets_are_planned_first
     let plan = weir(&at, &reset, b"");
     assert!(plan.starts_with("would reset"), "{plan}");
     assert_eq!(sum(&describe(&at, "readers"), "lag"), 0, "a plan changes nothing");
+    let since_reset = Stopwatch::start();
     weir(&at, &[&reset[..], &["--execute"]].concat(), b"");
+    check_commit_ages(&subject, "readers", &since_reset);
     assert_eq!(consume(&at, "clicks", "readers", &["--until-end"]), values());
 
     // Set back by the stock tool, seen and shifted by ours.
@@ -189,6 +224,8 @@ fn nodes_run_as_processes_that_can_be_killed_and_keep_their_data() {
     assert_eq!(ready["daemons"].as_array().map(Vec::len), Some(9), "{ready}");
     fill(&at, "clicks");
     assert_eq!(consume(&at, "clicks", "readers", &["--until-end"]), values());
+    let committed_at = commit_times(&describe(&at, "readers"));
+    assert_eq!(committed_at.len(), 3);
 
     // Whichever coordinator it is: another one answers for its groups.
     let daemons = ready["daemons"].as_array().expect("a list");
@@ -210,7 +247,9 @@ fn nodes_run_as_processes_that_can_be_killed_and_keep_their_data() {
 
     let (mut dev, again, at) = start("second.log");
     assert_eq!(again["kafka"], ready["kafka"], "ports stay");
-    assert_eq!(sum(&describe(&at, "readers"), "committed"), 30);
+    let described = describe(&at, "readers");
+    assert_eq!(sum(&described, "committed"), 30);
+    assert_eq!(commit_times(&described), committed_at, "a take-over is no commit");
     assert!(consume(&at, "clicks", "readers", &["--until-end"]).is_empty(), "it had read all");
     assert!(dev.terminate(JOIN_LIMIT).expect("it ends").success(), "{}", dev.output());
 }

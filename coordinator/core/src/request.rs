@@ -5,6 +5,9 @@ use bytes::Bytes;
 use kafka_wire_core::messages::delete_groups::{
     DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse,
 };
+use kafka_wire_core::messages::describe_group_offsets::{
+    DescribeGroupOffsetsRequest, DescribeGroupOffsetsResponse,
+};
 use kafka_wire_core::messages::describe_groups::{
     DescribeGroupsRequest, DescribeGroupsResponse, DescribedGroup,
 };
@@ -184,6 +187,7 @@ group_apis! {
     Describe(DescribeGroupsRequest, DescribeGroupsResponse, DescribeGroups);
     List(ListGroupsRequest, ListGroupsResponse, ListGroups);
     DeleteGroups(DeleteGroupsRequest, DeleteGroupsResponse, DeleteGroups);
+    DescribeOffsets(DescribeGroupOffsetsRequest, DescribeGroupOffsetsResponse, DescribeGroupOffsets);
 }
 
 impl GroupRequest {
@@ -209,6 +213,7 @@ impl GroupRequest {
                 GroupReply::List(ListGroupsResponse { error_code: error, ..Default::default() })
             }
             GroupRequest::DeleteGroups(r) => GroupReply::DeleteGroups(refuse_delete(r, error)),
+            GroupRequest::DescribeOffsets(_) => GroupReply::DescribeOffsets(refuse_describe_offsets(error)),
         }
     }
 
@@ -226,7 +231,8 @@ impl GroupRequest {
             | GroupRequest::OffsetDelete(_)
             | GroupRequest::Describe(_)
             | GroupRequest::List(_)
-            | GroupRequest::DeleteGroups(_) => ErrorCode::CoordinatorLoadInProgress,
+            | GroupRequest::DeleteGroups(_)
+            | GroupRequest::DescribeOffsets(_) => ErrorCode::CoordinatorLoadInProgress,
         };
         self.refuse(version, error)
     }
@@ -278,6 +284,7 @@ impl GroupReply {
                     results: results.collect(),
                 })
             }
+            GroupReply::DescribeOffsets(_) => GroupReply::DescribeOffsets(refuse_describe_offsets(error)),
         }
     }
 }
@@ -351,6 +358,10 @@ fn refused_offset(partition_index: i32, error: ErrorCode) -> OffsetFetchResponse
 fn refuse_describe(request: &DescribeGroupsRequest, error: ErrorCode) -> DescribeGroupsResponse {
     let groups = request.groups.iter().map(|group| refused_group(group, error));
     DescribeGroupsResponse { throttle_time_ms: 0, groups: groups.collect() }
+}
+
+fn refuse_describe_offsets(error: ErrorCode) -> DescribeGroupOffsetsResponse {
+    DescribeGroupOffsetsResponse { error_code: error, ..Default::default() }
 }
 
 fn refused_group(group: &Str, error: ErrorCode) -> DescribedGroup {

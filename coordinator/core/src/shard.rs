@@ -2,7 +2,7 @@
 //! ends in a [`Decision`], whose records are already part of the state.
 //!
 //! One file per family of requests: `join` (JoinGroup), `rebalance` (the phases that joins, departures and deadlines
-//! drive), `membership` (SyncGroup, Heartbeat, LeaveGroup), `offsets` (commit, fetch, delete), `admin` (describe, list,
+//! drive), `membership` (SyncGroup, Heartbeat, LeaveGroup), `offsets` (commit, fetch, describe, delete), `admin` (describe, list,
 //! delete groups), `expiry`.
 
 mod admin;
@@ -140,6 +140,9 @@ impl Shard {
             GroupRequest::Describe(request) => self.describe_groups(context, request),
             GroupRequest::List(request) => self.list_groups(context, request),
             GroupRequest::DeleteGroups(request) => self.delete_groups(now, context, request),
+            GroupRequest::DescribeOffsets(request) => {
+                self.describe_group_offsets(now, context, request, topics)
+            }
         }
     }
 

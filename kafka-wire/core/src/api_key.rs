@@ -1,4 +1,4 @@
-//! [`ApiKey`]: the APIs of Kafka 4.4, with the versions that its brokers and controllers accept.
+//! [`ApiKey`]: the APIs of Kafka 4.4, with the versions that its brokers and controllers accept, and Weir's own.
 //!
 //! What a server of ours announces comes from its route table; this list is what the protocol knows.
 
@@ -28,7 +28,7 @@ macro_rules! api_keys {
                 }
             }
 
-            /// The versions that Kafka 4.4 accepts, without those that it calls unstable.
+            /// The versions that Kafka 4.4 accepts, without those that it calls unstable; all of an API of Weir's own.
             #[must_use]
             pub const fn versions(self) -> RangeInclusive<i16> {
                 match self {
@@ -139,6 +139,8 @@ api_keys! {
     DeleteShareGroupOffsets = 92, 0..=0, from 0;
     StreamsGroupTopologyDescriptionUpdate = 93, 0..=0, from 0;
     UnregisterController = 94, 0..=0, from 0;
+    // Weir's own: from `ApiKey::OWN_MIN` on.
+    DescribeGroupOffsets = 10_000, 0..=0, from 0;
 }
 
 /// A number that names no API.
@@ -147,6 +149,15 @@ api_keys! {
 pub struct UnknownApiKey(pub i16);
 
 impl ApiKey {
+    /// Keys from here on are Weir's own APIs; Kafka's count up from 0.
+    pub const OWN_MIN: i16 = 10_000;
+
+    /// Whether the API is Weir's own and unknown to Kafka.
+    #[must_use]
+    pub const fn is_own(self) -> bool {
+        self.code() >= Self::OWN_MIN
+    }
+
     /// The number on the wire.
     #[must_use]
     pub const fn code(self) -> i16 {
@@ -191,7 +202,7 @@ mod tests {
             assert_eq!(ApiKey::try_from(key.code()), Ok(key));
         }
         // Removed in Kafka 4.0, never given, below zero.
-        for code in [4, 7, 95, i16::MAX, -1] {
+        for code in [4, 7, 95, 9_999, i16::MAX, -1] {
             assert_eq!(ApiKey::try_from(code), Err(UnknownApiKey(code)));
         }
     }

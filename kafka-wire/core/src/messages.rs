@@ -1,6 +1,6 @@
 //! One file per API: its request, its response, and what changed from version to version.
 //!
-//! Structs and fields have Kafka's names. Versions are those that Kafka 4.4 accepts.
+//! Structs and fields have Kafka's names. Versions are those that Kafka 4.4 accepts. APIs of Weir's own say so.
 
 pub mod alter_configs;
 pub mod api_versions;
@@ -11,6 +11,7 @@ pub mod delete_records;
 pub mod delete_topics;
 pub mod describe_cluster;
 pub mod describe_configs;
+pub mod describe_group_offsets;
 pub mod describe_groups;
 pub mod describe_log_dirs;
 pub mod describe_topic_partitions;
@@ -56,6 +57,7 @@ pub fn visit(visitor: &mut impl Visitor) {
     visitor.api::<delete_topics::DeleteTopicsRequest>();
     visitor.api::<describe_cluster::DescribeClusterRequest>();
     visitor.api::<describe_configs::DescribeConfigsRequest>();
+    visitor.api::<describe_group_offsets::DescribeGroupOffsetsRequest>();
     visitor.api::<describe_groups::DescribeGroupsRequest>();
     visitor.api::<describe_log_dirs::DescribeLogDirsRequest>();
     visitor.api::<describe_topic_partitions::DescribeTopicPartitionsRequest>();

@@ -6,6 +6,10 @@ use bytes::Bytes;
 use kafka_wire_core::messages::api_versions::{
     ApiVersion, ApiVersionsRequest, ApiVersionsResponse, FinalizedFeatureKey,
 };
+use kafka_wire_core::messages::describe_group_offsets::{
+    DescribeGroupOffsetsRequest, DescribeGroupOffsetsResponse, DescribedGroupOffset,
+    DescribedGroupOffsetsTopic,
+};
 use kafka_wire_core::messages::describe_topic_partitions::{Cursor, DescribeTopicPartitionsRequest};
 use kafka_wire_core::messages::fetch::{
     FetchRequest, FetchResponse, FetchableTopicResponse, LeaderIdAndEpoch, PartitionData,
@@ -205,4 +209,24 @@ fn errors_name_the_field() {
     let error = MetadataRequest::decode_exact(long, 0).unwrap_err();
     assert_eq!(error.to_string(), "MetadataRequest.end: 1 bytes after the end of the message");
     assert_eq!(ApiKey::Metadata.to_string(), "Metadata");
+}
+
+/// Nobody else's classes hold the bytes of an API of our own.
+#[test]
+fn describe_group_offsets() {
+    golden(&DescribeGroupOffsetsRequest { group_id: "g".into() }, 0, &[&[2, b'g', 0]]);
+    let offset = DescribedGroupOffset { partition_index: 1, committed_offset: 2, commit_time_ms: 3 };
+    let topic = DescribedGroupOffsetsTopic { name: "t".into(), partitions: vec![offset] };
+    let response = DescribeGroupOffsetsResponse {
+        throttle_time_ms: 5,
+        error_code: ErrorCode::GroupIdNotFound,
+        current_time_ms: 4,
+        topics: vec![topic],
+    };
+    let head: &[u8] = &[0, 0, 0, 5, 0, 69, 0, 0, 0, 0, 0, 0, 0, 4, 2, 2, b't', 2];
+    let offset: &[u8] = &[0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 3, 0];
+    golden(&response, 0, &[head, offset, &[0, 0]]);
+    let request = DescribeGroupOffsetsRequest::default().to_frame(0, 7, None).unwrap();
+    let frame = request.into_bytes().unwrap();
+    assert_eq!(&frame[..], [0, 0, 0, 13, 0x27, 0x10, 0, 0, 0, 0, 0, 7, 0xff, 0xff, 0, 1, 0]);
 }

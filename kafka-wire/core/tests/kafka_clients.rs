@@ -120,6 +120,9 @@ impl Visitor for Questions {
         R: Request + Sample,
         R::Response: Sample,
     {
+        if R::KEY.is_own() {
+            return;
+        }
         self.message::<R>(R::KEY, true);
         self.message::<R::Response>(R::KEY, false);
     }
@@ -140,7 +143,7 @@ fn kafka_reads_and_writes_the_same() {
 
 #[test]
 fn kafka_has_the_same_apis() {
-    let ours = ApiKey::ALL.iter().map(|key| {
+    let ours = ApiKey::ALL.iter().filter(|key| !key.is_own()).map(|key| {
         let versions = key.versions();
         format!("{} {} {} {}", key.code(), key.name(), versions.start(), versions.end())
     });

@@ -12,6 +12,9 @@ use bytes::{Bytes, BytesMut};
 use kafka_wire::{
     ApiTable, Features, Limits, ListenerConfig, Reply, RequestContext, Server, WireMetrics, route, staged,
 };
+use kafka_wire_core::messages::describe_group_offsets::{
+    DescribeGroupOffsetsRequest, DescribeGroupOffsetsResponse, DescribedGroupOffsetsTopic,
+};
 use kafka_wire_core::messages::fetch::{FetchRequest, FetchResponse, FetchableTopicResponse, PartitionData};
 use kafka_wire_core::messages::metadata::{MetadataRequest, MetadataResponse, MetadataResponseBroker};
 use kafka_wire_core::messages::produce::{ProduceRequest, ProduceResponse};
@@ -153,8 +156,22 @@ async fn metadata(fake: Arc<Fake>, context: RequestContext, _request: MetadataRe
     }
 }
 
+async fn describe_group_offsets(
+    _fake: Arc<Fake>,
+    _context: RequestContext,
+    request: DescribeGroupOffsetsRequest,
+) -> DescribeGroupOffsetsResponse {
+    let topic = DescribedGroupOffsetsTopic { name: request.group_id, ..Default::default() };
+    DescribeGroupOffsetsResponse { topics: vec![topic], ..Default::default() }
+}
+
 pub fn table() -> Arc<ApiTable<Fake>> {
-    let rows = vec![staged(3..=13, produce), route(4..=17, fetch), route(0..=13, metadata)];
+    let rows = vec![
+        staged(3..=13, produce),
+        route(4..=17, fetch),
+        route(0..=13, metadata),
+        route(0..=0, describe_group_offsets),
+    ];
     let features = Features {
         supported: vec![("a.version".to_owned(), 1, 3), ("b.version".to_owned(), 0, 2)],
         finalized: vec![("a.version".to_owned(), 2)],

@@ -1,6 +1,6 @@
-//! `weir group describe`: the group, its members, and each partition's offset and lag.
+//! `weir group describe`: the group, its members, and each partition's offset, lag, and time since the last commit.
 //!
-//! When an offset was committed is not shown: no version of Kafka's OffsetFetch tells.
+//! When an offset was committed, Kafka's protocol does not tell; against Apache Kafka the age is unknown.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,23 +8,31 @@ use serde_json::{Value, json};
 
 use super::told;
 use crate::failure::Failure;
-use crate::groups::{Group, Groups, Member, TopicPartition, unknown};
+use crate::groups::{Commit, Group, Groups, Member, TopicPartition, unknown};
 use crate::offsets::{self, LATEST};
 use crate::output::{Format, Output, printable};
+use crate::time_text;
+
+const HEADER: [&str; 9] =
+    ["TOPIC", "PARTITION", "COMMITTED", "END", "LAG", "COMMIT AGE", "MEMBER", "CLIENT", "HOST"];
 
 /// A partition of a group, or a member without one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Row<'a> {
     partition: Option<TopicPartition>,
-    committed: Option<i64>,
+    commit: Option<Commit>,
     end: Option<i64>,
     member: Option<&'a Member>,
 }
 
 impl Row<'_> {
+    fn committed(&self) -> Option<i64> {
+        self.commit.map(|commit| commit.offset)
+    }
+
     /// Records between what is committed and the end. Less than zero if the log has lost its end since the commit.
     fn lag(&self) -> Option<i64> {
-        Some(self.end? - self.committed?)
+        Some(self.end? - self.committed()?)
     }
 }
 
@@ -35,7 +43,7 @@ pub(super) async fn run(
     output: &mut Output<'_>,
 ) -> Result<(), Failure> {
     let group = groups.describe(name).await?;
-    let committed = groups.committed(name).await?;
+    let committed = groups.commits(name).await?;
     if group.is_none() && committed.is_empty() {
         return Err(unknown(name));
     }
@@ -51,8 +59,7 @@ pub(super) async fn run(
         output.line("")?;
     }
     show_head(name, group.as_ref(), &rows, output)?;
-    let header = ["TOPIC", "PARTITION", "COMMITTED", "END", "LAG", "MEMBER", "CLIENT", "HOST"];
-    output.table(&header, &rows.iter().map(cells).collect::<Vec<_>>())
+    output.table(&HEADER, &rows.iter().map(cells).collect::<Vec<_>>())
 }
 
 /// Where the partitions end; nothing for those that are gone or do not answer, which is told.
@@ -87,7 +94,7 @@ async fn ends(
 
 fn rows<'a>(
     partitions: &BTreeSet<TopicPartition>,
-    committed: &BTreeMap<TopicPartition, i64>,
+    commits: &BTreeMap<TopicPartition, Commit>,
     ends: &BTreeMap<TopicPartition, i64>,
     members: &'a [Member],
 ) -> Vec<Row<'a>> {
@@ -97,13 +104,18 @@ fn rows<'a>(
     }
     let row = |partition: &TopicPartition| Row {
         partition: Some(partition.clone()),
-        committed: committed.get(partition).copied(),
+        commit: commits.get(partition).copied(),
         end: ends.get(partition).copied(),
         member: owners.get(partition).copied(),
     };
     let idle = members.iter().filter(|member| member.assigned.as_ref().is_none_or(Vec::is_empty));
-    let idle = idle.map(|member| Row { partition: None, committed: None, end: None, member: Some(member) });
+    let idle = idle.map(|member| Row { partition: None, commit: None, end: None, member: Some(member) });
     partitions.iter().map(row).chain(idle).collect()
+}
+
+/// How long ago it was committed, for people.
+fn age(commit: Commit) -> String {
+    commit.time.map_or_else(|| "unknown".to_owned(), |time| time_text::format_span(time.age_ms))
 }
 
 fn cells(row: &Row<'_>) -> Vec<String> {
@@ -113,9 +125,10 @@ fn cells(row: &Row<'_>) -> Vec<String> {
     vec![
         row.partition.as_ref().map_or_else(nothing, |(topic, _)| printable(topic)),
         number(row.partition.as_ref().map(|(_, partition)| i64::from(*partition))),
-        number(row.committed),
+        number(row.committed()),
         number(row.end),
         number(row.lag()),
+        row.commit.map_or_else(nothing, age),
         member(|member| &member.id),
         member(|member| &member.client),
         member(|member| &member.host),
@@ -150,10 +163,13 @@ fn show_head(
 fn document(name: &str, group: Option<&Group>, rows: &[Row<'_>]) -> Value {
     let partitions = rows.iter().filter_map(|row| {
         let (topic, partition) = row.partition.as_ref()?;
+        let time = row.commit.and_then(|commit| commit.time);
         Some(json!({
             "topic": topic,
             "partition": partition,
-            "committed": row.committed,
+            "committed": row.committed(),
+            "committed_at_ms": time.map(|time| time.at_ms),
+            "commit_age_ms": time.map(|time| time.age_ms),
             "end": row.end,
             "lag": row.lag(),
             "member": row.member.map(|member| &member.id),
@@ -188,6 +204,7 @@ fn document(name: &str, group: Option<&Group>, rows: &[Row<'_>]) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::groups::CommitTime;
     use crate::output::captured;
 
     fn member(id: &str, assigned: &[(&str, i32)]) -> Member {
@@ -205,31 +222,36 @@ mod tests {
     fn partitions_are_shown_with_lag_and_owner_and_idle_members_follow() {
         let key = |partition| ("t".to_owned(), partition);
         let partitions: BTreeSet<_> = [key(0), key(1), key(2)].into();
-        let committed: BTreeMap<_, _> = [(key(0), 5), (key(2), 9)].into();
+        let time = CommitTime { at_ms: 1_700_000_000_000, age_ms: 65_000 };
+        let told = Commit { offset: 5, time: Some(time) };
+        let commits: BTreeMap<_, _> = [(key(0), told), (key(2), Commit { offset: 9, time: None })].into();
         let ends: BTreeMap<_, _> = [(key(0), 8), (key(1), 4)].into();
         let members = [member("a", &[("t", 0), ("t", 1)]), member("b", &[])];
-        let rows = rows(&partitions, &committed, &ends, &members);
+        let rows = rows(&partitions, &commits, &ends, &members);
         let lags: Vec<_> = rows.iter().map(Row::lag).collect();
         assert_eq!(lags, [Some(3), None, None, None]);
         let text = captured(Format::Table, |output| {
             output
                 .table(
-                    &["T", "P", "C", "E", "L", "M", "CL", "H"],
+                    &["T", "P", "C", "E", "L", "A", "M", "CL", "H"],
                     &rows.iter().map(cells).collect::<Vec<_>>(),
                 )
                 .unwrap();
         });
         assert_eq!(
             text,
-            "T  P  C  E  L  M  CL   H\n\
-             t  0  5  8  3  a  app  /10.0.0.1\n\
-             t  1  -  4  -  a  app  /10.0.0.1\n\
-             t  2  9  -  -  -  -    -\n\
-             -  -  -  -  -  b  app  /10.0.0.1\n"
+            "T  P  C  E  L  A        M  CL   H\n\
+             t  0  5  8  3  1m 5s    a  app  /10.0.0.1\n\
+             t  1  -  4  -  -        a  app  /10.0.0.1\n\
+             t  2  9  -  -  unknown  -  -    -\n\
+             -  -  -  -  -  -        b  app  /10.0.0.1\n"
         );
         let shown = document("g", None, &rows);
         assert_eq!(shown["partitions"].as_array().unwrap().len(), 3);
         assert_eq!(shown["partitions"][0]["lag"], 3);
+        assert_eq!(shown["partitions"][0]["commit_age_ms"], 65_000);
+        assert_eq!(shown["partitions"][0]["committed_at_ms"], 1_700_000_000_000_i64);
+        assert!(shown["partitions"][2]["commit_age_ms"].is_null());
         assert!(shown["state"].is_null());
     }
 }

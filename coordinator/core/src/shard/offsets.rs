@@ -1,8 +1,12 @@
-//! OffsetCommit, OffsetFetch, OffsetDelete.
+//! OffsetCommit, OffsetFetch, OffsetDelete, DescribeGroupOffsets.
 //!
 //! Offsets are stored under the topic's name, as Kafka does, with the topic's id beside it: an offset that was committed to
 //! a topic of the same name that is gone is not handed out for the new one.
 
+use kafka_wire_core::messages::describe_group_offsets::{
+    DescribeGroupOffsetsRequest, DescribeGroupOffsetsResponse, DescribedGroupOffset,
+    DescribedGroupOffsetsTopic,
+};
 use kafka_wire_core::messages::offset_commit::{
     OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic, OffsetCommitResponse,
     OffsetCommitResponsePartition, OffsetCommitResponseTopic,
@@ -30,6 +34,14 @@ const TOPIC_IDS: i16 = 10;
 const SEVERAL_GROUPS: i16 = 8;
 /// From this version an unknown group is an error of its own (KIP-848).
 const GROUP_ID_NOT_FOUND: i16 = 9;
+
+/// What a group has committed to one topic.
+struct Committed<'a> {
+    name: &'a Str,
+    /// None if the cluster has no topic of this name.
+    topic: Option<Topic>,
+    offsets: Vec<(i32, &'a OffsetCommitValue)>,
+}
 
 impl Shard {
     pub(super) fn offset_commit(
@@ -142,28 +154,62 @@ impl Shard {
     }
 
     fn fetch_all(&self, group: &Str, by_id: bool, topics: &dyn TopicImage) -> Vec<OffsetFetchResponseTopics> {
-        let mut answers: Vec<(Str, OffsetFetchResponseTopics)> = Vec::new();
-        let mut topic: Option<Topic> = None;
+        let committed = self.committed(group, topics).into_iter();
+        // Without an id there is no way to name the topic.
+        let nameable = committed.filter(|committed| !by_id || committed.topic.is_some());
+        let answers = nameable.map(|Committed { name, topic, offsets }| {
+            let partitions =
+                offsets.into_iter().map(|(index, value)| fetched(index, Some(value), ErrorCode::None));
+            OffsetFetchResponseTopics {
+                name: name_or_nothing(by_id, name.clone()),
+                topic_id: topic.filter(|_| by_id).map_or(Uuid::nil(), |topic| topic.id),
+                partitions: partitions.collect(),
+            }
+        });
+        answers.collect()
+    }
+
+    /// What the group has committed to topics as they are now, by topic.
+    fn committed(&self, group: &Str, topics: &dyn TopicImage) -> Vec<Committed<'_>> {
+        let mut all: Vec<Committed<'_>> = Vec::new();
         for ((name, index), value) in self.state.offsets(group) {
-            let is_next = answers.last().is_none_or(|(last, _)| last != name);
-            if is_next {
-                topic = topics.by_name(name);
+            if all.last().is_none_or(|last| last.name != name) {
+                all.push(Committed { name, topic: topics.by_name(name), offsets: Vec::new() });
             }
-            // Without an id there is no way to name the topic.
-            if !is_of(value, topic.as_ref()) || (by_id && topic.is_none()) {
-                continue;
-            }
-            if is_next {
-                let topic_id = topic.as_ref().filter(|_| by_id).map_or(Uuid::nil(), |topic| topic.id);
-                let shown = name_or_nothing(by_id, name.clone());
-                let answer = OffsetFetchResponseTopics { name: shown, topic_id, partitions: Vec::new() };
-                answers.push((name.clone(), answer));
-            }
-            if let Some((_, answer)) = answers.last_mut() {
-                answer.partitions.push(fetched(*index, Some(value), ErrorCode::None));
+            if let Some(last) = all.last_mut()
+                && is_of(value, last.topic.as_ref())
+            {
+                last.offsets.push((*index, value));
             }
         }
-        answers.into_iter().map(|(_, answer)| answer).collect()
+        all.retain(|committed| !committed.offsets.is_empty());
+        all
+    }
+
+    pub(super) fn describe_group_offsets(
+        &self,
+        now: Now,
+        context: &RequestContext,
+        request: &DescribeGroupOffsetsRequest,
+        topics: &dyn TopicImage,
+    ) -> Decision {
+        let group = &request.group_id;
+        let known = self.knows(group);
+        let described = self.committed(group, topics).into_iter().map(|committed| {
+            let partitions = committed.offsets.into_iter().map(|(index, value)| DescribedGroupOffset {
+                partition_index: index,
+                committed_offset: value.offset,
+                commit_time_ms: value.commit_timestamp,
+            });
+            DescribedGroupOffsetsTopic { name: committed.name.clone(), partitions: partitions.collect() }
+        });
+        let response = DescribeGroupOffsetsResponse {
+            throttle_time_ms: 0,
+            error_code: if known { ErrorCode::None } else { ErrorCode::GroupIdNotFound },
+            current_time_ms: now.wall,
+            topics: described.collect(),
+        };
+        reply(context, Some(group.clone()), GroupReply::DescribeOffsets(response))
     }
 
     pub(super) fn offset_delete(

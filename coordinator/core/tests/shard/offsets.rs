@@ -1,6 +1,9 @@
-//! OffsetCommit, OffsetFetch, OffsetDelete.
+//! OffsetCommit, OffsetFetch, OffsetDelete, DescribeGroupOffsets.
 
 use coordinator_core::{GroupReply, GroupRequest};
+use kafka_wire_core::messages::describe_group_offsets::{
+    DescribeGroupOffsetsRequest, DescribeGroupOffsetsResponse, DescribedGroupOffset,
+};
 use kafka_wire_core::messages::offset_commit::{
     OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic,
 };
@@ -13,7 +16,7 @@ use kafka_wire_core::messages::offset_fetch::{
 use kafka_wire_core::{ErrorCode, Str};
 use uuid::Uuid;
 
-use crate::desk::{Asking, Desk};
+use crate::desk::{Asking, Desk, WALL};
 
 pub(crate) fn commit_request(member: &Asking, topic: &str, offsets: &[(i32, i64)]) -> OffsetCommitRequest {
     let partitions = offsets.iter().map(|(partition, offset)| OffsetCommitRequestPartition {
@@ -250,6 +253,41 @@ fn a_new_topic_of_an_old_name_begins_without_offsets() {
     desk.take_in(decision);
     assert_eq!(desk.log.last().unwrap().value, None);
     assert_eq!(desk.shard.group_overview("g"), None);
+}
+
+fn described(desk: &mut Desk, group: &str) -> DescribeGroupOffsetsResponse {
+    let request = DescribeGroupOffsetsRequest { group_id: group.into() };
+    match desk.answer(0, GroupRequest::DescribeOffsets(request)) {
+        GroupReply::DescribeOffsets(response) => response,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn each_offset_is_described_with_the_time_of_its_commit() {
+    let mut desk = Desk::new();
+    let alone = Asking::new("g");
+    commit(&mut desk, &alone, "t", &[(0, 10), (3, 30)]);
+    desk.pass(1_000);
+    commit(&mut desk, &alone, "t", &[(0, 11)]);
+    commit(&mut desk, &alone, "u", &[(1, 5)]);
+    // The time is that of the commit, not that of the load.
+    desk.pass(2_000);
+    desk.fail_over();
+    desk.image.topics.insert("u".to_owned(), (80, 4));
+    let response = described(&mut desk, "g");
+    assert_eq!((response.error_code, response.current_time_ms), (ErrorCode::None, WALL + 3_000));
+    let found = response.topics.iter().flat_map(|topic| {
+        let offset = |p: &_| {
+            let DescribedGroupOffset { partition_index, committed_offset, commit_time_ms } = p;
+            (&*topic.name, *partition_index, *committed_offset, commit_time_ms - WALL)
+        };
+        topic.partitions.iter().map(offset)
+    });
+    // Those of a topic that is gone are not those of the new one.
+    assert_eq!(found.collect::<Vec<_>>(), [("t", 0, 11, 1_000), ("t", 3, 30, 0)]);
+    let unknown = described(&mut desk, "x");
+    assert_eq!((unknown.error_code, unknown.topics), (ErrorCode::GroupIdNotFound, Vec::new()));
 }
 
 fn delete(desk: &mut Desk, group: &str, topic: &str, partitions: &[i32]) -> OffsetDeleteResponse {

@@ -273,5 +273,6 @@ fn every_refusal_can_be_written_in_every_version() {
     all(GroupRequest::Describe);
     all(GroupRequest::List);
     all(GroupRequest::DeleteGroups);
+    all(GroupRequest::DescribeOffsets);
     all(GroupRequest::Fetch);
 }
