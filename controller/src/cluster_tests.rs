@@ -1,6 +1,8 @@
 //! Controllers in one process over the network in memory, with files on disk: elections, proposals, failures, restarts,
 //! snapshots, sessions, the feed.
 
+mod coordinators;
+
 use crate::config::{Config, Voter};
 use crate::node::{ControllerHandle, start_on};
 use prometheus_client::registry::Registry;

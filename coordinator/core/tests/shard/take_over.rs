@@ -1,4 +1,18 @@
-//! Take-over by hand: T-76 to T-80, T-89, T-90, at one log with one or two owners.
+//! Take-over by hand, at one log with one or two owners. Each case of the catalogue has a test with its name:
+//!
+//! | case | what must hold | test |
+//! |---|---|---|
+//! | T-76 | who was paused between decision and append writes nothing afterwards | [`a_deposed_owner_writes_nothing_and_says_so`] |
+//! | T-77 | an append that was on its way at the take-over is loaded | [`a_load_reads_up_to_its_own_claim`] |
+//! | T-78 | a lost answer to an append is no failure | [`an_unknown_outcome_is_settled_before_anything_is_said`] |
+//! | T-79 | a shard that comes back begins anew | [`a_shard_that_comes_back_begins_anew`] |
+//! | T-80a | a deposed leader of the metadata extends no lease | `a_deposed_leader_extends_no_lease_of_a_coordinator` in `controller` |
+//! | T-80b | a write-back error outlives its descriptor | `a_write_back_error_is_not_lost_with_the_descriptor` in `log-engine` |
+//! | T-89 | a gap in the log does not stop a load | [`a_gap_in_the_log_does_not_stop_a_load`] |
+//! | T-90 | nothing is told before it is committed | [`replies_wait_for_the_high_watermark`] |
+//!
+//! T-80 is about transactions, which there are none yet. The simulator beside this runs T-76 to T-79 in thousands of
+//! orders.
 
 use std::sync::Arc;
 
