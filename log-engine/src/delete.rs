@@ -31,7 +31,7 @@ impl Log {
         for segment in self.shared.segments().iter() {
             self.forget_segment(segment);
         }
-        Ok(DetachedLog { data: self.data.clone(), doomed })
+        Ok(DetachedLog::new(self.data.clone(), doomed))
     }
 }
 
@@ -43,6 +43,10 @@ pub struct DetachedLog {
 }
 
 impl DetachedLog {
+    pub(crate) fn new(data: DataDir, doomed: PathBuf) -> DetachedLog {
+        DetachedLog { data, doomed }
+    }
+
     /// Removes the files. Waits for the device.
     pub fn remove_files(self) -> Result<(), FileError> {
         remove_dir_and_files(&**self.data.disk(), &self.doomed)?;

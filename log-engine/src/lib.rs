@@ -16,7 +16,7 @@
 //!     leader-epoch-checkpoint           epoch → first offset
 //! ```
 //!
-//! Reading order: [`Log`] (append, roll, flush, close) → `cut` (truncate, set start) → [`LogReader`] → `segment` →
+//! Reading order: [`Log`] (append, roll, flush, close) → `cut` (truncate, set start) and `restart` → [`LogReader`] → `segment` →
 //! `recovery` (open after a crash) → [`DataDir`] and `flushed_ends` → [`Flusher`] → [`disk`](Disk). Everything is
 //! synchronous and belongs on threads that may wait for the device, but for [`LogReader::try_read_warm`].
 
@@ -37,6 +37,7 @@ mod log_name;
 mod poison;
 mod reader;
 mod recovery;
+mod restart;
 mod scan;
 mod segment;
 mod snapshots;

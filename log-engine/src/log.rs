@@ -176,7 +176,8 @@ impl Log {
     }
 
     /// Appends whole batches, which `headers` describe in order. Offsets and leader epochs must be in the bytes
-    /// already; the first offset is the end of the log or, on a copy of a compacted log, lies above it. After an error
+    /// already; the first offset is the end of the log or, on a copy of a compacted log, lies above it. The first batch of
+    /// a log that was begun anew ([`restart_at`](Self::restart_at)) may reach back before its start. After an error
     /// [`end`](Self::end) says how far it came. `now_ms` is broker time.
     pub fn append(
         &mut self,
@@ -187,7 +188,10 @@ impl Log {
         if let Some(reason) = &self.poisoned {
             return Err(AppendError::Poisoned { reason: reason.clone() });
         }
-        check_batches(batches, headers, self.end())?;
+        let straddles = headers.first().is_some_and(|first| self.straddles_start(first));
+        let end = if straddles { headers[0].base_offset } else { self.end() };
+        check_batches(batches, headers, end)?;
+        self.make_room_before_start(headers, now_ms)?;
         let first_offset = headers.first().map_or_else(|| self.end(), |h| h.base_offset);
         let (mut bytes, mut rest, mut rolled) = (batches, headers, false);
         while !rest.is_empty() {
@@ -336,7 +340,11 @@ impl Log {
         }
     }
 
-    fn create_segment(&mut self, base_offset: i64, now_ms: i64) -> Result<Arc<Segment>, FileError> {
+    pub(crate) fn create_segment(
+        &mut self,
+        base_offset: i64,
+        now_ms: i64,
+    ) -> Result<Arc<Segment>, FileError> {
         let descriptors = self.data.descriptors();
         let mut state: SegmentState = Segment::state_on_disk(descriptors, &self.dir, base_offset, 0, 0, 0);
         state.created_ms = now_ms;

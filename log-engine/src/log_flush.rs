@@ -96,6 +96,11 @@ impl Log {
             record.active_base = last.base_offset();
             record.index_entries = state.index.on_disk();
             record.time_index_entries = state.time_index.on_disk();
+            // An empty log that made room for a batch that reaches back before its start holds nothing up to there yet.
+            if state.size == 0 && segments.len() == 1 && end > record.active_base {
+                record.start = record.active_base;
+                record.end = record.active_base;
+            }
         }
         record
     }

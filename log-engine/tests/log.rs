@@ -804,3 +804,58 @@ fn the_descriptors_of_many_logs_stay_within_their_bound() {
         assert!(data.descriptors_open() <= 6);
     }
 }
+
+/// A follower whose log ends before its leader's begins: all goes, and a crash at any operation leaves the old log, an empty
+/// one at 0, or the new one.
+#[test]
+fn a_log_begins_anew_whenever_the_power_goes() {
+    for crash in 0.. {
+        let (disk, path) = sim();
+        let data = open_dir(disk.clone(), &path);
+        let (mut log, batches) = filled(&data, &small(), 40);
+        let old_end = log.end();
+        let start = old_end + 1000;
+        disk.crash_at(disk.ops() + 1 + crash);
+        // Its first batch reaches back before the start, as after DeleteRecords in the middle of a batch at the leader.
+        let straddling = TestBatch::new(start - 3, 9, &[NOW; 6], 20, Compression::None, Some((7, 0, 0)));
+        let mut restart = || -> Result<(), ()> {
+            let old = log.restart_at(start, NOW).map_err(drop)?;
+            assert_eq!((log.start(), log.flushed(), log.end()), (start, start, start));
+            assert!(log.producers().is_empty() && log.epochs().latest().is_none());
+            old.remove_files().map_err(drop)?;
+            log.append(&straddling.bytes, &[straddling.header], NOW).map_err(drop)?;
+            assert_eq!((log.start(), log.end()), (start, start + 3));
+            let handle = log.begin_flush().expect("there is something to flush");
+            let result = handle.sync();
+            let end = log.on_flushed(handle.done(result));
+            if end == start + 3 { Ok(()) } else { Err(()) }
+        };
+        let done = restart().is_ok() && !disk.is_crashed();
+        drop((log, data));
+        disk.restart();
+        let data = open_dir(disk.clone(), &path);
+        let (mut log, _) = open(&data, &small());
+        match (log.start(), log.end()) {
+            (0, end) if end == old_end => {
+                assert!(!done && batches_of(&log, end) == support::from(&batches, 0))
+            }
+            (at, end) if end == start + 3 => {
+                assert!(at == start || at == start - 3, "{at}");
+                assert_eq!(batches_of(&log, end), straddling.bytes);
+                assert_eq!(log.epochs().latest().map(|e| e.epoch), Some(9));
+                assert_eq!(log.producers().len(), 1);
+            }
+            (at, end) => assert!(!done && at == end && [0, start - 3, start].contains(&at), "{at} {end}"),
+        }
+        // Whatever is left can be begun anew, also lower.
+        log.restart_at(5, NOW).unwrap().remove_files().unwrap();
+        append(&mut log, &TestBatch::new(5, 9, &[NOW], 20, Compression::None, None));
+        flush(&mut log);
+        log.close().unwrap();
+        assert_eq!(open(&data, &small()).0.end(), 6);
+        if done {
+            assert!(crash > 10, "{crash} operations");
+            return;
+        }
+    }
+}
