@@ -4,8 +4,9 @@
 
 use crate::change_feed;
 use crate::handlers::{
-    allocate_producer_ids, alter_configs, coordinator_heartbeat, create_internal_topic, create_partitions,
-    create_topics, delete_topics, heartbeat, register_coordinator, register_node,
+    allocate_producer_ids, alter_configs, alter_partition, coordinator_heartbeat, create_internal_topic,
+    create_partitions, create_topics, delete_topics, elect_leaders, heartbeat, register_coordinator,
+    register_node, unregister_node,
 };
 use crate::liveness::Liveness;
 use crate::metrics::ControllerMetrics;
@@ -70,10 +71,10 @@ async fn answer(
         ControllerRequest::CreateInternalTopic(request) => {
             create_internal_topic::handle(services, call, request).await
         }
-        ControllerRequest::AlterPartition(_)
-        | ControllerRequest::ElectLeaders(_)
-        | ControllerRequest::AlterReassignments(_)
-        | ControllerRequest::UnregisterNode { .. }
+        ControllerRequest::AlterPartition(request) => alter_partition::handle(services, call, request).await,
+        ControllerRequest::ElectLeaders(request) => elect_leaders::handle(services, call, request).await,
+        ControllerRequest::UnregisterNode { node } => unregister_node::handle(services, call, node).await,
+        ControllerRequest::AlterReassignments(_)
         | ControllerRequest::DescribeQuorum
         | ControllerRequest::AlterVoters(_) => {
             let message = "This controller does not support the request.".to_owned();

@@ -6,6 +6,7 @@
 
 pub mod allocate_producer_ids;
 pub mod alter_configs;
+pub mod alter_partition;
 pub mod assign_shards;
 pub mod create_internal_topic;
 pub mod create_partitions;
@@ -14,8 +15,10 @@ pub mod delete_topics;
 pub mod elect_leaders;
 pub mod fence_coordinator;
 pub mod fence_node;
+mod partition_change;
 pub mod register_coordinator;
 pub mod register_node;
+pub mod unregister_node;
 
 use crate::chance::Chance;
 use crate::limits::Limits;
@@ -26,15 +29,19 @@ use proto_types::metadata::MetadataChange;
 
 pub use allocate_producer_ids::allocate_producer_ids;
 pub use alter_configs::alter_configs;
+pub use alter_partition::alter_partition;
 pub use assign_shards::{assign_shards, shards_are_uneven};
 pub use create_internal_topic::create_internal_topic;
 pub use create_partitions::create_partitions;
 pub use create_topics::create_topics;
 pub use delete_topics::delete_topics;
+pub use elect_leaders::{balance_leaders, elect_leaders, is_imbalanced};
 pub use fence_coordinator::{fence_coordinator, unfence_coordinator};
 pub use fence_node::{fence_node, unfence_node};
 pub use register_coordinator::register_coordinator;
+pub use partition_change::min_insync;
 pub use register_node::register_node;
+pub use unregister_node::unregister_node;
 
 /// What a plan may use beside the state and the request.
 #[derive(Debug, Clone)]
@@ -69,6 +76,16 @@ fn check_count(limits: &Limits, count: usize, what: &str) -> Result<(), Rejectio
         return Ok(());
     }
     let message = format!("The request names {count} {what}; at most {most} are allowed in one request.");
+    reject(Reason::PolicyViolation, message)
+}
+
+/// Refuses requests about too many partitions at once.
+fn check_partition_count(limits: &Limits, count: usize) -> Result<(), Rejection> {
+    let most = limits.partitions_per_request_max;
+    if count <= most {
+        return Ok(());
+    }
+    let message = format!("The request names {count} partitions; at most {most} are allowed in one request.");
     reject(Reason::PolicyViolation, message)
 }
 

@@ -1,96 +1,147 @@
-//! Who leads a partition after nodes came or went.
-//!
-//! A leader is the first replica, in the order of preference, that is in the ISR and alive; else one of the ELR (KIP-966:
-//! out of the ISR but known to hold every committed record). Every new leadership, and every loss of one, gets a new
-//! leader epoch. The last member of an ISR stays in it though it is gone: it, or an ELR member, is who may lead again.
+//! Who leads a partition: after nodes came or went, by request (KIP-460), and back to the preferred leaders.
 
+use super::partition_change::{Settler, Unclean};
+use super::{Decision, Inputs, check_partition_count, reject};
 use crate::state::ClusterState;
-use proto_types::config_schema::integer;
-use proto_types::ids::{LeaderEpoch, NodeId, PartitionEpoch, TopicPartition};
+use proto_types::controller_api::{ElectLeaders, ElectedLeader, ElectionKind};
+use proto_types::error::{Reason, Rejection};
+use proto_types::ids::{NodeId, PartitionIndex, TopicPartition};
 use proto_types::metadata::{MetadataChange, PartitionState};
+use std::collections::BTreeSet;
 
 /// The changes of all partitions for which it matters that `node` is not available any more.
 pub(super) fn after_loss(state: &ClusterState, node: NodeId) -> Vec<MetadataChange> {
-    let alive = |other: NodeId| other != node && state.nodes().is_active(other);
-    changed(state, |at, partition| {
-        if !partition.isr.contains(&node) {
-            return None;
+    let settler = Settler::with(state, node, false);
+    let lost = state.partitions().iter().filter(|(_, partition)| partition.isr.contains(&node));
+    lost.filter_map(|(at, before)| {
+        let mut wanted = before.clone();
+        if wanted.isr.len() > 1 {
+            wanted.isr.retain(|member| *member != node);
         }
-        let mut next = partition.clone();
-        shrink_isr(&mut next, node, min_insync(state, at, partition));
-        if next.leader == Some(node) {
-            elect(&mut next, alive);
-        }
-        Some(next)
+        settler.change(at, before, wanted, Unclean::ByConfig)
     })
+    .collect()
 }
 
 /// The changes of all partitions without leader that `node`, now available, can lead.
 pub(super) fn after_return(state: &ClusterState, node: NodeId) -> Vec<MetadataChange> {
-    let alive = |other: NodeId| other == node || state.nodes().is_active(other);
-    changed(state, |_, partition| {
-        let eligible = partition.isr.contains(&node) || partition.elr.contains(&node);
-        if partition.leader.is_some() || !eligible {
-            return None;
-        }
-        let mut next = partition.clone();
-        elect(&mut next, alive);
-        Some(next)
-    })
+    let settler = Settler::with(state, node, true);
+    let waiting =
+        |partition: &PartitionState| partition.leader.is_none() && partition.replicas.contains(&node);
+    let leaderless = state.partitions().iter().filter(|(_, partition)| waiting(partition));
+    leaderless
+        .filter_map(|(at, before)| settler.change(at, before, before.clone(), Unclean::ByConfig))
+        .collect()
 }
 
-fn changed(
+/// Plans elections by request. Of all partitions, where none are named, the answer leaves out those that need nothing.
+pub fn elect_leaders(
     state: &ClusterState,
-    decide: impl Fn(TopicPartition, &PartitionState) -> Option<PartitionState>,
-) -> Vec<MetadataChange> {
+    request: &ElectLeaders,
+    inputs: &Inputs,
+) -> Result<Decision<Vec<ElectedLeader>>, Rejection> {
     let mut changes = Vec::new();
-    for (at, partition) in state.partitions().iter() {
-        if let Some(mut next) = decide(at, partition)
-            && next != *partition
-        {
-            next.partition_epoch = PartitionEpoch(partition.partition_epoch.0 + 1);
-            if next.leader != partition.leader {
-                next.leader_epoch = LeaderEpoch(partition.leader_epoch.0 + 1);
+    let mut reply = Vec::new();
+    if let Some(named) = &request.partitions {
+        check_partition_count(&inputs.limits, named.len())?;
+        let mut seen = BTreeSet::new();
+        for (topic, partition) in named {
+            let result = if seen.insert((topic, partition)) {
+                elect_named(state, topic, *partition, request.kind).map(|change| changes.extend(change))
+            } else {
+                reject(Reason::InvalidRequest, format!("Partition {topic}-{partition} is named twice."))
+            };
+            reply.push(ElectedLeader { topic: topic.clone(), partition: *partition, result });
+        }
+    } else {
+        for (topic, id) in state.topics().iter() {
+            for (partition, before) in state.partitions().of_topic(id) {
+                let at = TopicPartition { topic: id, partition };
+                let result = match elect_one(state, at, before, request.kind) {
+                    Err(rejection) if rejection.reason == Reason::ElectionNotNeeded => continue,
+                    result => result.map(|change| changes.extend(change)),
+                };
+                reply.push(ElectedLeader { topic: topic.to_owned(), partition, result });
             }
-            changes.push(MetadataChange::PartitionSet { partition: at, state: next });
         }
     }
-    changes
+    Ok(Decision { changes, reply })
 }
 
-/// Takes `node` out of the ISR, unless it is the last; while the ISR is below its minimum it stays eligible.
-fn shrink_isr(partition: &mut PartitionState, node: NodeId, min_insync: usize) {
-    if partition.isr.len() == 1 {
-        return;
-    }
-    partition.isr.retain(|member| *member != node);
-    if partition.isr.len() < min_insync {
-        partition.elr.push(node);
-    } else {
-        partition.elr.clear();
-    }
-}
-
-fn elect(partition: &mut PartitionState, alive: impl Fn(NodeId) -> bool) {
-    let first_of = |members: &[NodeId]| {
-        partition.replicas.iter().copied().find(|node| members.contains(node) && alive(*node))
+fn elect_named(
+    state: &ClusterState,
+    topic: &str,
+    partition: PartitionIndex,
+    kind: ElectionKind,
+) -> Result<Option<MetadataChange>, Rejection> {
+    let Some(id) = state.topics().id(topic) else {
+        let shown: String = topic.chars().take(crate::topic_name::LENGTH_MAX).collect();
+        return reject(Reason::UnknownTopic, format!("No such topic as {}", shown.escape_debug()));
     };
-    if let Some(leader) = first_of(&partition.isr) {
-        partition.leader = Some(leader);
-    } else if let Some(leader) = first_of(&partition.elr) {
-        // The ISR starts anew with the leader; its former members hold every committed record too.
-        let former = std::mem::replace(&mut partition.isr, vec![leader]);
-        partition.elr.retain(|node| *node != leader);
-        partition.elr.extend(former);
-        partition.leader = Some(leader);
-    } else {
-        partition.leader = None;
+    let at = TopicPartition { topic: id, partition };
+    let Some(before) = state.partitions().get(at) else {
+        return reject(Reason::UnknownPartition, format!("No such partition as {topic}-{partition}"));
+    };
+    elect_one(state, at, before, kind)
+}
+
+fn elect_one(
+    state: &ClusterState,
+    at: TopicPartition,
+    before: &PartitionState,
+    kind: ElectionKind,
+) -> Result<Option<MetadataChange>, Rejection> {
+    let settler = Settler::new(state);
+    match kind {
+        ElectionKind::Preferred => {
+            let preferred = before.replicas.first().copied();
+            if before.leader.is_some() && before.leader == preferred {
+                let message = "Leader election not needed for topic partition.";
+                return reject(Reason::ElectionNotNeeded, message);
+            }
+            let may = |node: &NodeId| before.isr.contains(node) && settler.alive(*node);
+            let Some(preferred) = preferred.filter(may) else {
+                let message = "The preferred leader was not available.";
+                return reject(Reason::PreferredLeaderNotAvailable, message);
+            };
+            let wanted = PartitionState { leader: Some(preferred), ..before.clone() };
+            Ok(settler.change(at, before, wanted, Unclean::ByConfig))
+        }
+        ElectionKind::Unclean => {
+            if before.leader.is_some() {
+                let message = "Leader election not needed for topic partition.";
+                return reject(Reason::ElectionNotNeeded, message);
+            }
+            match settler.change(at, before, before.clone(), Unclean::Requested) {
+                Some(change) => Ok(Some(change)),
+                None => reject(
+                    Reason::EligibleLeadersNotAvailable,
+                    "Eligible topic partition leaders are not available.",
+                ),
+            }
+        }
     }
 }
 
-/// The number of replicas that must be in sync: the topic's config, but never more than there are replicas.
-fn min_insync(state: &ClusterState, at: TopicPartition, partition: &PartitionState) -> usize {
-    let configured =
-        state.configs().topic_value(at.topic, "min.insync.replicas").and_then(integer).unwrap_or(1);
-    usize::try_from(configured).unwrap_or(1).min(partition.replicas.len())
+/// Whether a partition is led by another than its preferred leader, though that one could lead.
+pub fn is_imbalanced(state: &ClusterState, partition: &PartitionState) -> bool {
+    let Some(preferred) = partition.replicas.first() else { return false };
+    partition.leader.is_some_and(|leader| leader != *preferred)
+        && partition.isr.contains(preferred)
+        && state.nodes().is_active(*preferred)
+}
+
+/// Gives preferred leaders their partitions back, `most` at a time; the answer is how many.
+pub fn balance_leaders(state: &ClusterState, most: usize) -> Result<Decision<usize>, Rejection> {
+    let settler = Settler::new(state);
+    let imbalanced = state.partitions().iter().filter(|(_, partition)| is_imbalanced(state, partition));
+    let changes: Vec<MetadataChange> = imbalanced
+        .take(most)
+        .filter_map(|(at, before)| {
+            let wanted = PartitionState { leader: before.replicas.first().copied(), ..before.clone() };
+            settler.change(at, before, wanted, Unclean::ByConfig)
+        })
+        .collect();
+    let reply = changes.len();
+    Ok(Decision { changes, reply })
 }
