@@ -4,12 +4,13 @@
 //! are queued in order and answered while the next request of the connection is read.
 
 use super::handlers::{
-    alter_configs, create_partitions, create_topics, delete_groups, delete_records, delete_topics,
-    describe_cluster, describe_configs, describe_group_offsets, describe_groups, describe_log_dirs,
-    describe_topic_partitions, fetch, find_coordinator, heartbeat, incremental_alter_configs,
-    init_producer_id, join_group, leave_group, list_config_resources, list_groups, list_offsets, metadata,
-    offset_commit, offset_delete, offset_fetch, offset_for_leader_epoch, produce, sasl_authenticate,
-    sasl_handshake, sync_group,
+    add_raft_voter, alter_configs, alter_partition_reassignments, create_partitions, create_topics,
+    delete_groups, delete_records, delete_topics, describe_cluster, describe_configs, describe_group_offsets,
+    describe_groups, describe_log_dirs, describe_quorum, describe_topic_partitions, elect_leaders, fetch,
+    find_coordinator, heartbeat, incremental_alter_configs, init_producer_id, join_group, leave_group,
+    list_config_resources, list_groups, list_offsets, list_partition_reassignments, metadata, offset_commit,
+    offset_delete, offset_fetch, offset_for_leader_epoch, produce, remove_raft_voter, sasl_authenticate,
+    sasl_handshake, sync_group, unregister_broker,
 };
 use crate::node::Node;
 use kafka_wire::{ApiTable, TableError, route, staged};
@@ -43,11 +44,18 @@ pub(crate) fn api_table(cluster_id: &str, node: NodeId) -> Result<ApiTable<Node>
         route(0..=2, sasl_authenticate::handle),
         route(0..=3, create_partitions::handle),
         route(0..=3, delete_groups::handle),
+        route(0..=2, elect_leaders::handle),
         route(0..=1, incremental_alter_configs::handle),
+        route(0..=1, alter_partition_reassignments::handle),
+        route(0..=0, list_partition_reassignments::handle),
         route(0..=0, offset_delete::handle),
+        route(0..=2, describe_quorum::handle),
         route(0..=2, describe_cluster::handle),
+        route(0..=0, unregister_broker::handle),
         route(0..=1, list_config_resources::handle),
         route(0..=0, describe_topic_partitions::handle),
+        route(0..=1, add_raft_voter::handle),
+        route(0..=0, remove_raft_voter::handle),
         route(0..=0, describe_group_offsets::handle),
     ])?;
     Ok(table.with_identity(cluster_id, node.0))

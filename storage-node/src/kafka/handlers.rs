@@ -1,6 +1,8 @@
 //! One file per API: what a request means. Everything that is the same for all is done before and after by the table.
 
+pub(crate) mod add_raft_voter;
 pub(crate) mod alter_configs;
+pub(crate) mod alter_partition_reassignments;
 pub(crate) mod create_partitions;
 pub(crate) mod create_topics;
 pub(crate) mod delete_groups;
@@ -11,7 +13,9 @@ pub(crate) mod describe_configs;
 pub(crate) mod describe_group_offsets;
 pub(crate) mod describe_groups;
 pub(crate) mod describe_log_dirs;
+pub(crate) mod describe_quorum;
 pub(crate) mod describe_topic_partitions;
+pub(crate) mod elect_leaders;
 pub(crate) mod fetch;
 pub(crate) mod find_coordinator;
 pub(crate) mod heartbeat;
@@ -22,12 +26,15 @@ pub(crate) mod leave_group;
 pub(crate) mod list_config_resources;
 pub(crate) mod list_groups;
 pub(crate) mod list_offsets;
+pub(crate) mod list_partition_reassignments;
 pub(crate) mod metadata;
 pub(crate) mod offset_commit;
 pub(crate) mod offset_delete;
 pub(crate) mod offset_fetch;
 pub(crate) mod offset_for_leader_epoch;
 pub(crate) mod produce;
+pub(crate) mod remove_raft_voter;
 pub(crate) mod sasl_authenticate;
 pub(crate) mod sasl_handshake;
 pub(crate) mod sync_group;
+pub(crate) mod unregister_broker;
