@@ -88,7 +88,8 @@ impl Image {
             MetadataChange::NodeFenced { .. }
             | MetadataChange::CoordinatorFenced { .. }
             | MetadataChange::ConfigSet { .. }
-            | MetadataChange::ProducerIdsAllocated { .. } => {}
+            | MetadataChange::ProducerIdsAllocated { .. }
+            | MetadataChange::ControllersSet { .. } => {}
         }
     }
 

@@ -5,8 +5,8 @@
 //! the state (ids, placement, time) was chosen before and is inside it.
 
 use crate::ids::{
-    BrokerEpoch, CoordinatorEpoch, CoordinatorId, DirectoryId, Incarnation, LeaderEpoch, NodeId,
-    PartitionEpoch, PartitionIndex, ProducerId, RegistrationEpoch, TopicId, TopicPartition,
+    BrokerEpoch, ControllerId, CoordinatorEpoch, CoordinatorId, DirectoryId, Incarnation, LeaderEpoch,
+    NodeId, PartitionEpoch, PartitionIndex, ProducerId, RegistrationEpoch, TopicId, TopicPartition,
 };
 use serde::{Deserialize, Serialize};
 
@@ -82,6 +82,22 @@ pub enum MetadataChange {
         /// Grows with every assignment, also of the same owner.
         epoch: CoordinatorEpoch,
     },
+    /// Which controllers vote from now on. Raft's own membership decides; this tells everybody who it is.
+    ControllersSet {
+        /// The voters, by id.
+        voters: Vec<ControllerAddress>,
+        /// All that ever were voters and are not any more, by id. Their ids are never used again.
+        removed: Vec<ControllerId>,
+    },
+}
+
+/// Where a controller is reached.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ControllerAddress {
+    /// Which.
+    pub id: ControllerId,
+    /// `host:port` of its endpoint.
+    pub address: String,
 }
 
 /// A coordinator's registration.

@@ -94,6 +94,8 @@ fn metadata_changes() {
     check(CoordinatorFenced { coordinator, epoch, fenced: true }, "09021201");
     let (owner, epoch) = (Some(coordinator), CoordinatorEpoch(5));
     check(ShardAssigned { shard: shard(), owner, epoch }, "0a100102030405060708090a0b0c0d0e0f010e01020a");
+    let voters = vec![ControllerAddress { id: ControllerId(300), address: "c:1".into() }];
+    check(ControllersSet { voters, removed: vec![ControllerId(2)] }, "0b01ac0203633a310102");
     check(vec![InternalTopic::ConsumerOffsets, InternalTopic::TransactionState], "020001");
 }
 
@@ -334,7 +336,7 @@ fn logs_of_shards() {
 #[test]
 fn kinds_keep_their_numbers() {
     let numbers: Vec<u16> = MessageKind::ALL.iter().map(|kind| kind.number()).collect();
-    assert_eq!(numbers, [1, 2, 3, 4, 5, 16, 17, 18, 19, 20]);
+    assert_eq!(numbers, [1, 2, 3, 4, 5, 6, 16, 17, 18, 19, 20]);
     for kind in MessageKind::ALL {
         assert_eq!(MessageKind::from_number(kind.number()), Some(kind));
     }

@@ -4,6 +4,7 @@
 //! planner can work on a scratch copy and a snapshot can be written while new changes are applied.
 
 pub mod configs;
+pub mod controllers;
 pub mod coordinators;
 pub mod nodes;
 pub mod partitions;
@@ -16,6 +17,7 @@ use proto_types::metadata::{ConfigResource, MetadataChange};
 use std::sync::Arc;
 
 pub use configs::Configs;
+pub use controllers::Controllers;
 pub use coordinators::{Coordinator, Coordinators};
 pub use nodes::{Node, Nodes};
 pub use partitions::Partitions;
@@ -34,6 +36,7 @@ pub struct ClusterState {
     producer_ids: ProducerIds,
     coordinators: Arc<Coordinators>,
     shards: Arc<Shards>,
+    controllers: Arc<Controllers>,
 }
 
 impl Default for ClusterState {
@@ -54,6 +57,7 @@ impl ClusterState {
             producer_ids: ProducerIds::default(),
             coordinators: Arc::default(),
             shards: Arc::default(),
+            controllers: Arc::default(),
         }
     }
 
@@ -96,6 +100,9 @@ impl ClusterState {
             MetadataChange::ShardAssigned { shard, owner, epoch } => {
                 Arc::make_mut(&mut self.shards).assign(*shard, *owner, *epoch);
             }
+            MetadataChange::ControllersSet { voters, removed } => {
+                Arc::make_mut(&mut self.controllers).set(voters, removed);
+            }
         }
     }
 
@@ -121,6 +128,7 @@ impl ClusterState {
         self.producer_ids.to_changes(&mut changes);
         self.coordinators.to_changes(&mut changes);
         self.shards.to_changes(&mut changes);
+        self.controllers.to_changes(&mut changes);
         changes
     }
 
@@ -175,5 +183,10 @@ impl ClusterState {
     /// Who owns the shards.
     pub fn shards(&self) -> &Shards {
         &self.shards
+    }
+
+    /// The controllers of the quorum.
+    pub fn controllers(&self) -> &Controllers {
+        &self.controllers
     }
 }

@@ -137,6 +137,7 @@ fn check_ids(cluster: &Cluster) {
             | MetadataChange::CoordinatorRegistered(_)
             | MetadataChange::CoordinatorFenced { .. }
             | MetadataChange::ShardAssigned { .. }
+            | MetadataChange::ControllersSet { .. }
             | MetadataChange::NodeRemoved { .. }
             | MetadataChange::TopicDeleted { .. }
             | MetadataChange::ConfigSet { .. } => {}

@@ -11,7 +11,8 @@ use proto_types::ids::{
     TopicId, TopicPartition,
 };
 use proto_types::metadata::{
-    ConfigResource, CoordinatorRegistered, Listener, MetadataChange, NodeRegistered, PartitionState,
+    ConfigResource, ControllerAddress, CoordinatorRegistered, Listener, MetadataChange, NodeRegistered,
+    PartitionState,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -27,6 +28,7 @@ pub struct ClusterImage {
     configs: Arc<BTreeMap<ConfigResource, Arc<ConfigMap>>>,
     coordinators: Arc<BTreeMap<CoordinatorId, CoordinatorImage>>,
     shards: Arc<BTreeMap<TopicPartition, ShardImage>>,
+    controllers: Arc<[ControllerAddress]>,
 }
 
 /// The dynamic configs of one resource: Kafka's name to value.
@@ -158,6 +160,7 @@ impl ClusterImage {
             configs: Arc::default(),
             coordinators: Arc::default(),
             shards: Arc::default(),
+            controllers: Arc::default(),
         }
     }
 
@@ -206,6 +209,9 @@ impl ClusterImage {
             MetadataChange::ShardAssigned { shard, owner, epoch } => {
                 let image = ShardImage { owner: *owner, epoch: *epoch };
                 Arc::make_mut(&mut self.shards).insert(*shard, image);
+            }
+            MetadataChange::ControllersSet { voters, removed: _ } => {
+                self.controllers = voters.as_slice().into();
             }
         }
     }
@@ -360,6 +366,11 @@ impl ClusterImage {
     /// Who owns a partition of an internal topic; `None` for any other.
     pub fn shard(&self, id: TopicPartition) -> Option<ShardImage> {
         self.shards.get(&id).copied()
+    }
+
+    /// The controllers that vote, as of this image; empty if none was ever told.
+    pub fn controllers(&self) -> &[ControllerAddress] {
+        &self.controllers
     }
 
     /// All partitions of which `node` holds, or is to hold, a copy.
