@@ -3,11 +3,15 @@
 //!
 //! Reading order: [`oracle`] (Apache Kafka from Maven: broker, tools, message descriptions), [`process`] (a child process
 //! with a log file), [`local_cluster`] (our daemons), [`clients`] (stock clients), [`load`] (a
-//! producer that goes on through failures). The tests are in `tests/`.
+//! producer that goes on through failures), [`history`] and [`checker`] (what clients saw, and whether they may), [`fsck`]
+//! (what is on disk, and whether it may). The tests are in `tests/`.
 
+pub mod checker;
 pub mod clients;
 pub mod clock;
 pub mod dump;
+pub mod fsck;
+pub mod history;
 pub mod load;
 pub mod local_cluster;
 pub mod moments;

@@ -1,0 +1,113 @@
+//! A record batch of version 2, as the documentation of the format describes it: header, checksum, records.
+
+use super::crc32c;
+use super::scan::Scan;
+
+/// Bytes before the part that the length field counts.
+const LENGTH_OVERHEAD: usize = 12;
+/// Bytes before the part that the checksum covers: base offset, length, leader epoch, magic, checksum.
+const CRC_FROM: usize = 21;
+const HEADER: usize = 61;
+const COMPRESSION: i16 = 0x07;
+const CONTROL: i16 = 0x20;
+
+/// A batch and where it stands.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Batch {
+    /// Index of its segment in the copy.
+    pub(super) segment: usize,
+    /// Byte in the segment's file.
+    pub(super) position: usize,
+    pub(super) size: usize,
+    pub(super) base: i64,
+    pub(super) last: i64,
+    pub(super) epoch: i32,
+    pub(super) attributes: i16,
+    pub(super) max_timestamp: i64,
+    pub(super) producer: i64,
+    pub(super) producer_epoch: i16,
+    pub(super) first_sequence: i32,
+    pub(super) records: i32,
+}
+
+impl Batch {
+    /// Reads and checks the batch at `position`; the error says what is wrong.
+    pub(super) fn parse(bytes: &[u8], segment: usize, position: usize) -> Result<Batch, &'static str> {
+        let rest = bytes.get(position..).unwrap_or_default();
+        let mut scan = Scan::new(rest);
+        let cut = "it is cut off";
+        let base = scan.i64().ok_or(cut)?;
+        let length = scan.i32().ok_or(cut)?;
+        let epoch = scan.i32().ok_or(cut)?;
+        if scan.u8().ok_or(cut)? != 2 {
+            return Err("its magic byte is not 2");
+        }
+        let crc = scan.u32().ok_or(cut)?;
+        let attributes = scan.i16().ok_or(cut)?;
+        let last_offset_delta = scan.i32().ok_or(cut)?;
+        let _base_timestamp = scan.i64().ok_or(cut)?;
+        let max_timestamp = scan.i64().ok_or(cut)?;
+        let producer = scan.i64().ok_or(cut)?;
+        let producer_epoch = scan.i16().ok_or(cut)?;
+        let first_sequence = scan.i32().ok_or(cut)?;
+        let records = scan.i32().ok_or(cut)?;
+        let size = usize::try_from(length).map_err(|_| "its length is negative")? + LENGTH_OVERHEAD;
+        if size < HEADER || last_offset_delta < 0 || base < 0 {
+            return Err("its header makes no sense");
+        }
+        let covered = rest.get(CRC_FROM..size).ok_or(cut)?;
+        if crc32c(&[covered]) != crc {
+            return Err("its checksum is wrong");
+        }
+        let last = base + i64::from(last_offset_delta);
+        Ok(Batch {
+            segment,
+            position,
+            size,
+            base,
+            last,
+            epoch,
+            attributes,
+            max_timestamp,
+            producer,
+            producer_epoch,
+            first_sequence,
+            records,
+        })
+    }
+
+    pub(super) fn is_control(&self) -> bool {
+        self.attributes & CONTROL != 0
+    }
+
+    pub(super) fn is_compressed(&self) -> bool {
+        self.attributes & COMPRESSION != 0
+    }
+
+    /// Calls `each` with offset and value of every record of a batch without compression; false if they cannot be read.
+    pub(super) fn for_each_record(&self, bytes: &[u8], mut each: impl FnMut(i64, Option<&[u8]>)) -> bool {
+        let records = bytes.get(self.position + HEADER..self.position + self.size).unwrap_or_default();
+        let mut scan = Scan::new(records);
+        (0..self.records).all(|_| self.record(&mut scan, &mut each).is_some())
+    }
+
+    fn record(&self, scan: &mut Scan<'_>, each: &mut impl FnMut(i64, Option<&[u8]>)) -> Option<()> {
+        let length = usize::try_from(scan.varint()?).ok()?;
+        let mut record = Scan::new(scan.take(length)?);
+        let _attributes = record.u8()?;
+        let _timestamp_delta = record.varint()?;
+        let offset_delta = record.varint()?;
+        let _key = bytes_of(&mut record)?;
+        let value = bytes_of(&mut record)?;
+        each(self.base + offset_delta, value);
+        Some(())
+    }
+}
+
+/// Bytes behind a varint length; the inner `None` is null.
+fn bytes_of<'a>(scan: &mut Scan<'a>) -> Option<Option<&'a [u8]>> {
+    match usize::try_from(scan.varint()?) {
+        Ok(length) => scan.take(length).map(Some),
+        Err(_) => Some(None),
+    }
+}
