@@ -4,7 +4,7 @@
 
 use crate::change_feed;
 use crate::handlers::{
-    allocate_producer_ids, alter_configs, alter_partition, coordinator_heartbeat, create_internal_topic,
+    allocate_producer_ids, alter_configs, alter_partition, alter_reassignments, coordinator_heartbeat, create_internal_topic,
     create_partitions, create_topics, delete_topics, elect_leaders, heartbeat, register_coordinator,
     register_node, unregister_node,
 };
@@ -74,8 +74,10 @@ async fn answer(
         ControllerRequest::AlterPartition(request) => alter_partition::handle(services, call, request).await,
         ControllerRequest::ElectLeaders(request) => elect_leaders::handle(services, call, request).await,
         ControllerRequest::UnregisterNode { node } => unregister_node::handle(services, call, node).await,
-        ControllerRequest::AlterReassignments(_)
-        | ControllerRequest::DescribeQuorum
+        ControllerRequest::AlterReassignments(request) => {
+            alter_reassignments::handle(services, call, request).await
+        }
+        ControllerRequest::DescribeQuorum
         | ControllerRequest::AlterVoters(_) => {
             let message = "This controller does not support the request.".to_owned();
             Err(ControllerError::Rejected(Rejection { reason: Reason::InvalidRequest, message }))

@@ -3,6 +3,7 @@
 pub(crate) mod allocate_producer_ids;
 pub(crate) mod alter_configs;
 pub(crate) mod alter_partition;
+pub(crate) mod alter_reassignments;
 pub(crate) mod coordinator_heartbeat;
 pub(crate) mod create_internal_topic;
 pub(crate) mod create_partitions;

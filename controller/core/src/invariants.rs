@@ -1,5 +1,6 @@
 //! What must be true of a [`ClusterState`] between batches. Checked after every batch in tests and debug builds.
 
+use crate::plan::min_insync;
 use crate::state::ClusterState;
 use proto_types::config_schema::{node_config, topic_config};
 use proto_types::ids::{NodeId, TopicPartition};
@@ -45,8 +46,14 @@ fn check_partition(
 ) -> Result<(), String> {
     ensure(state.topics().name(at.topic).is_some(), || "its topic does not exist".to_owned())?;
     ensure(!partition.replicas.is_empty(), || "no replicas".to_owned())?;
-    for (what, nodes) in [("replicas", &partition.replicas), ("ISR", &partition.isr), ("ELR", &partition.elr)]
-    {
+    let of = partition;
+    for (what, nodes) in [
+        ("replicas", &of.replicas),
+        ("ISR", &of.isr),
+        ("ELR", &of.elr),
+        ("adding", &of.adding),
+        ("removing", &of.removing),
+    ] {
         let distinct: BTreeSet<NodeId> = nodes.iter().copied().collect();
         ensure(distinct.len() == nodes.len(), || format!("{what} names a node twice: {nodes:?}"))?;
         ensure(nodes.iter().all(|node| partition.replicas.contains(node)), || {
@@ -57,6 +64,7 @@ fn check_partition(
     ensure(!partition.elr.iter().any(|node| partition.isr.contains(node)), || {
         "a node is in ISR and ELR".to_owned()
     })?;
+    check_eligibility(state, at, partition)?;
     ensure(partition.leader_epoch.0 >= 0 && partition.partition_epoch.0 >= 0, || {
         "a negative epoch".to_owned()
     })?;
@@ -71,6 +79,39 @@ fn check_partition(
             ensure(idle.is_none(), || format!("no leader although {idle:?} could lead"))
         }
     }
+}
+
+/// R4 and R10: who is in the ISR is alive, unless nobody else is left in it; who is eligible beside it can be so only while
+/// nothing can be committed; a reassignment has a target, and ends when that is in sync.
+fn check_eligibility(
+    state: &ClusterState,
+    at: TopicPartition,
+    partition: &PartitionState,
+) -> Result<(), String> {
+    let fenced = partition.isr.iter().find(|node| !state.nodes().is_active(**node));
+    ensure(fenced.is_none() || partition.isr.len() == 1, || {
+        format!("node {fenced:?} is fenced or unknown and in an ISR of several")
+    })?;
+    if !partition.elr.is_empty() {
+        let min = min_insync(state, at.topic, partition.replicas.len());
+        ensure(partition.isr.len() < min, || {
+            format!(
+                "ELR {:?} beside an ISR of {}, though {min} are enough",
+                partition.elr,
+                partition.isr.len()
+            )
+        })?;
+    }
+    let unknown = partition.replicas.iter().find(|node| state.nodes().get(**node).is_none());
+    ensure(unknown.is_none(), || format!("replica {unknown:?} is not registered"))?;
+    let both = partition.adding.iter().find(|node| partition.removing.contains(node));
+    ensure(both.is_none(), || format!("{both:?} is being added and removed"))?;
+    let mut target = partition.replicas.iter().filter(|node| !partition.removing.contains(node)).peekable();
+    ensure(target.peek().is_some(), || "all replicas are being removed".to_owned())?;
+    let moving = !partition.adding.is_empty() || !partition.removing.is_empty();
+    ensure(!moving || !target.all(|node| partition.isr.contains(node)), || {
+        "a reassignment goes on though its target is in sync".to_owned()
+    })
 }
 
 fn check_nodes(state: &ClusterState) -> Result<(), String> {

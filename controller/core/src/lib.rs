@@ -12,6 +12,7 @@ pub mod chance;
 pub mod coordinator_sessions;
 pub mod invariants;
 pub mod limits;
+pub mod observe;
 pub mod placement;
 pub mod plan;
 pub mod sessions;

@@ -6,7 +6,7 @@
 //! nodes are used only when the others do not suffice, and never as leaders.
 
 use crate::chance::Chance;
-use crate::state::Nodes;
+use crate::state::{ClusterState, Nodes};
 use proto_types::error::{Reason, Rejection};
 use proto_types::ids::NodeId;
 use std::collections::BTreeMap;
@@ -41,6 +41,67 @@ pub fn place(
             pick(&active, &fenced, leader, shift, replication_factor)
         })
         .collect())
+}
+
+/// How many replicas each node holds, and of how many partitions it is the preferred leader.
+#[derive(Debug, Clone, Default)]
+pub struct Loads {
+    held: BTreeMap<NodeId, usize>,
+    preferred: BTreeMap<NodeId, usize>,
+}
+
+impl Loads {
+    /// The loads as they are.
+    pub fn of(state: &ClusterState) -> Self {
+        let mut loads = Self::default();
+        for (_, partition) in state.partitions().iter() {
+            for node in &partition.replicas {
+                *loads.held.entry(*node).or_default() += 1;
+            }
+            if let Some(first) = partition.replicas.first() {
+                *loads.preferred.entry(*first).or_default() += 1;
+            }
+        }
+        loads
+    }
+
+    /// Puts the replica first that is the preferred leader of the fewest partitions; `before` was it until now.
+    pub fn prefer_least(&mut self, replicas: &mut [NodeId], before: NodeId) {
+        if let Some(count) = self.preferred.get_mut(&before) {
+            *count = count.saturating_sub(1);
+        }
+        let least =
+            (0..replicas.len()).min_by_key(|at| self.preferred.get(&replicas[*at]).copied().unwrap_or(0));
+        if let Some(least) = least {
+            replicas[..=least].rotate_right(1);
+            *self.preferred.entry(replicas[0]).or_default() += 1;
+        }
+    }
+}
+
+/// Further replicas for a partition that has some: active nodes, first from racks that it does not use yet, and among those
+/// the ones that hold the fewest. May be fewer than `count` if there are not so many nodes.
+pub fn extend(
+    nodes: &Nodes,
+    loads: &mut Loads,
+    replicas: &[NodeId],
+    count: usize,
+    chance: &mut Chance,
+) -> Vec<NodeId> {
+    let rack = |node: NodeId| nodes.get(node).and_then(|known| known.registration.rack.as_deref());
+    let mut candidates: Vec<NodeId> = nodes.active().filter(|node| !replicas.contains(node)).collect();
+    chance.shuffle(&mut candidates);
+    let mut added: Vec<NodeId> = Vec::new();
+    while added.len() < count {
+        let used =
+            |at: Option<&str>| at.is_none() || replicas.iter().chain(&added).any(|node| rack(*node) == at);
+        let cost = |node: NodeId| (used(rack(node)), loads.held.get(&node).copied().unwrap_or(0));
+        let Some(best) = (0..candidates.len()).min_by_key(|at| cost(candidates[*at])) else { break };
+        let node = candidates.swap_remove(best);
+        *loads.held.entry(node).or_default() += 1;
+        added.push(node);
+    }
+    added
 }
 
 #[derive(Clone, Copy)]

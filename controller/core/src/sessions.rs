@@ -28,7 +28,7 @@ pub struct Verdict {
 pub struct Beat {
     /// Whether the node is fenced now.
     pub fenced: bool,
-    /// A stopping node may go.
+    /// A stopping node may go: it leads nothing, and every active node knows.
     pub may_stop: bool,
     /// What to commit, if anything.
     pub verdict: Option<Verdict>,
@@ -126,7 +126,11 @@ impl Sessions {
             }
             _ => None,
         };
-        Ok(Beat { fenced, may_stop: heartbeat.stopping && fenced, verdict })
+        // Its leaders have moved: it goes on serving until everybody knows where to.
+        let moved = session.catch_up;
+        let settled = fenced && !session.pending;
+        let may_stop = heartbeat.stopping && settled && self.lagging(state, moved).is_empty();
+        Ok(Beat { fenced, may_stop, verdict })
     }
 
     /// Nodes whose sessions have run out. If this was not called for long (the process itself was stopped), no node can

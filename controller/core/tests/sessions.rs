@@ -97,10 +97,33 @@ fn stopping_and_sick_nodes_are_fenced_at_once() {
     let mut stopping = heartbeat(&cluster, 9);
     stopping.stopping = true;
     let beat = sessions.beat(Millis(20), &stopping, &cluster.state).expect("known");
-    assert!(!beat.may_stop && beat.verdict.expect("fence").fence);
+    let verdict = beat.verdict.expect("fence");
+    assert!(!beat.may_stop && verdict.fence);
     cluster.fence(1);
     let beat = sessions.beat(Millis(30), &stopping, &cluster.state).expect("known");
+    assert!(beat.fenced && !beat.may_stop, "it is not known yet at which index it was fenced");
+    sessions.decided(verdict, Some(cluster.state.applied()));
+    let beat = sessions.beat(Millis(40), &stopping, &cluster.state).expect("known");
     assert!(beat.may_stop && beat.fenced);
+}
+
+#[test]
+fn a_stopping_node_serves_until_the_others_know_who_leads_instead() {
+    let mut cluster = Cluster::with_nodes(2);
+    let mut sessions = leading(&cluster);
+    let mut stopping = heartbeat(&cluster, 9);
+    stopping.stopping = true;
+    let beat = sessions.beat(Millis(10), &stopping, &cluster.state).expect("known");
+    cluster.fence(1);
+    let fenced_at = cluster.state.applied();
+    sessions.decided(beat.verdict.expect("fence"), Some(fenced_at));
+    let mut other = heartbeat(&cluster, fenced_at.0 - 1);
+    (other.node, other.broker_epoch) = (NodeId(2), cluster.epoch(2));
+    sessions.beat(Millis(20), &other, &cluster.state).expect("known");
+    assert!(!sessions.beat(Millis(30), &stopping, &cluster.state).expect("known").may_stop);
+    other.applied = fenced_at;
+    sessions.beat(Millis(40), &other, &cluster.state).expect("known");
+    assert!(sessions.beat(Millis(50), &stopping, &cluster.state).expect("known").may_stop);
 }
 
 #[test]

@@ -12,7 +12,7 @@ pub static NODE_CONFIGS: &[ConfigDef] = rows! {
     "auto.create.topics.enable", Boolean, Some("false"), Any, read_only_row =>
         "Whether asking for the metadata of an unknown topic, or producing to it, creates it. `weir dev` \
          switches it on.";
-    "auto.leader.rebalance.enable", Boolean, Some("true"), Any, later, read_only_row =>
+    "auto.leader.rebalance.enable", Boolean, Some("true"), Any, read_only_row =>
         "Whether preferred leaders get their partitions back by themselves.";
     "broker.heartbeat.interval.ms", Int, Some("300"), Any, read_only_row =>
         "How often a storage node tells the controller that it lives.";
@@ -66,7 +66,7 @@ pub static NODE_CONFIGS: &[ConfigDef] = rows! {
         "Most members of a classic group.";
     "group.min.session.timeout.ms", Int, Some("6000"), Any, later, read_only_row =>
         "Smallest session time-out that a classic member may ask for.";
-    "leader.imbalance.check.interval.seconds", Long, Some("300"), Min(1), later, read_only_row =>
+    "leader.imbalance.check.interval.seconds", Long, Some("300"), Min(1), read_only_row =>
         "How often the controller looks for partitions that are not led by their preferred leader.";
     "leader.replication.throttled.rate", Long, Some("9223372036854775807"), Min(0), later =>
         "Bytes per second for throttled replicas, leader's side.";
@@ -158,8 +158,9 @@ pub static NODE_CONFIGS: &[ConfigDef] = rows! {
         "Most partitions that one DescribeTopicPartitions answer lists.";
     "message.max.bytes", Int, Some("1048588"), Min(0) =>
         "Default of the topic config `max.message.bytes`.";
-    "min.insync.replicas", Int, Some("1"), Min(1) =>
-        "Default of the topic config of the same name.";
+    "min.insync.replicas", Int, Some("1"), Min(1), cluster_only =>
+        "Default of the topic config of the same name. One value for the whole cluster: the controllers decide by it \
+         who is eligible to lead.";
     "node.id", Int, None, Min(0), read_only_row =>
         "The storage node's id.";
     "num.partitions", Int, Some("1"), Min(1), cluster_only =>
@@ -208,8 +209,8 @@ pub static NODE_CONFIGS: &[ConfigDef] = rows! {
         "Replicas of `__transaction_state`.";
     "transactional.id.expiration.ms", Int, Some("604800000"), Min(1), later, read_only_row =>
         "An unused transactional id is forgotten after so long.";
-    "unclean.leader.election.enable", Boolean, Some("false"), Any, later =>
-        "Default of the topic config of the same name.";
+    "unclean.leader.election.enable", Boolean, Some("false"), Any, cluster_only =>
+        "Default of the topic config of the same name. One value for the whole cluster: the controllers elect.";
     "weir.flush", String, Some("ack"), OneOf(&["ack", "os"]) =>
         "Default of the topic config of the same name.";
 };

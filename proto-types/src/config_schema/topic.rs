@@ -83,7 +83,7 @@ pub static TOPIC_CONFIGS: &[ConfigDef] = rows! {
         "Random reduction of `segment.ms`, so that not all partitions roll at once.";
     "segment.ms", Long, Some("604800000"), Min(1) =>
         "Age at which a segment is sealed even if it is not full.";
-    "unclean.leader.election.enable", Boolean, Some("false"), Any, later =>
+    "unclean.leader.election.enable", Boolean, Some("false"), Any =>
         "Whether a replica outside ISR and ELR may lead when nobody else is left, losing acknowledged \
          records.";
     "weir.flush", String, Some("ack"), OneOf(&["ack", "os"]) =>

@@ -4,6 +4,7 @@
 //! (KIP-339) with set, delete, append and subtract. The changes of one resource are taken together or not at all.
 
 use super::delete_topics::unknown_topic;
+use super::partition_change::{Settler, Unclean};
 use super::{Decision, Draft, Inputs, check_count, reject};
 use crate::state::ClusterState;
 use crate::topic_name;
@@ -12,6 +13,7 @@ use proto_types::config_schema::{
 };
 use proto_types::controller_api::{AlterConfigs, AlterResource, ConfigOp, ConfigOpKind, ResourceRef};
 use proto_types::error::{Reason, Rejection};
+use proto_types::ids::TopicPartition;
 use proto_types::metadata::{ConfigResource, MetadataChange};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -36,11 +38,53 @@ pub fn alter_configs(
                 return reject(Reason::InvalidRequest, "Each resource must appear at most once.");
             }
             let changes = plan_resource(&draft.scratch, &resource, altered)?;
+            let matters = ["min.insync.replicas", "unclean.leader.election.enable"]
+                .map(|config| changes.iter().any(|change| sets(change, config)));
             draft.add(changes);
+            let follows = after_change(&draft.scratch, &resource, matters);
+            draft.add(follows);
             Ok(())
         })
         .collect();
     Ok(draft.into_decision(request.validate_only, results))
+}
+
+fn sets(change: &MetadataChange, config: &str) -> bool {
+    matches!(change, MetadataChange::ConfigSet { name, .. } if name == config)
+}
+
+/// What the new values mean to partitions. With another minimum of in-sync replicas records may be committed without those
+/// who were eligible until now; and where any replica may lead, partitions without leader get one.
+fn after_change(
+    state: &ClusterState,
+    resource: &ConfigResource,
+    [minimum, unclean]: [bool; 2],
+) -> Vec<MetadataChange> {
+    if !minimum && !unclean {
+        return Vec::new();
+    }
+    let settler = Settler::new(state);
+    let topics = state.topics().iter().map(|(_, topic)| topic).filter(|topic| match resource {
+        ConfigResource::Topic(only) => topic == only,
+        ConfigResource::NodeDefault => true,
+        ConfigResource::Node(_) => false,
+    });
+    let mut changes = Vec::new();
+    for topic in topics {
+        let own = |name| state.configs().get(&ConfigResource::Topic(topic), name).is_some();
+        let of_topic = matches!(resource, ConfigResource::Topic(_));
+        // A value of the topic itself hides that of all nodes.
+        let minimum = minimum && (of_topic || !own("min.insync.replicas"));
+        for (partition, before) in state.partitions().of_topic(topic) {
+            let at = TopicPartition { topic, partition };
+            if minimum && !before.elr.is_empty() {
+                changes.push(settler.without_elr(at, before));
+            } else if unclean && before.leader.is_none() {
+                changes.extend(settler.change(at, before, before.clone(), Unclean::ByConfig));
+            }
+        }
+    }
+    changes
 }
 
 fn resolve(state: &ClusterState, resource: &ResourceRef) -> Result<ConfigResource, Rejection> {

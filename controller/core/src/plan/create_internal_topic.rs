@@ -2,15 +2,13 @@
 
 use super::assign_shards::Loads;
 use super::create_topics::{fresh_id, new_partition};
+use super::raise_internal_topics::{MIN_INSYNC, MIN_INSYNC_NAME, REPLICATION_FACTOR, wanted_factor};
 use super::{Decision, Inputs};
 use crate::placement;
 use crate::state::ClusterState;
 use proto_types::error::Rejection;
 use proto_types::ids::{CoordinatorEpoch, TopicId};
 use proto_types::metadata::{ConfigResource, InternalTopic, MetadataChange, topic_partition};
-
-/// Replicas of an internal topic. One, as long as storage nodes do not replicate.
-const REPLICATION_FACTOR: usize = 1;
 
 /// Kafka's configs of the topics: of each key the newest value counts.
 const CONFIGS: [(&str, &str); 3] =
@@ -28,7 +26,9 @@ pub fn create_internal_topic(
     }
     let partitions = inputs.limits.internal_topic_partitions;
     super::create_partitions::check_new_partitions(state, partitions, &inputs.limits)?;
-    let replicas = placement::place(state.nodes(), partitions, REPLICATION_FACTOR, &mut inputs.chance)?;
+    // As many as there are nodes for; it gets the others when they join.
+    let factor = wanted_factor(state);
+    let replicas = placement::place(state.nodes(), partitions, factor, &mut inputs.chance)?;
     let id = fresh_id(state, inputs);
     let mut changes = vec![MetadataChange::TopicCreated { topic: id, name: topic.name().to_owned() }];
     let mut loads = Loads::of(state, None);
@@ -41,10 +41,11 @@ pub fn create_internal_topic(
             epoch: CoordinatorEpoch(1),
         });
     }
-    changes.extend(CONFIGS.iter().map(|(name, value)| MetadataChange::ConfigSet {
+    let minimum = (factor >= REPLICATION_FACTOR).then_some((MIN_INSYNC_NAME, MIN_INSYNC));
+    changes.extend(CONFIGS.iter().copied().chain(minimum).map(|(name, value)| MetadataChange::ConfigSet {
         resource: ConfigResource::Topic(id),
-        name: (*name).to_owned(),
-        value: Some((*value).to_owned()),
+        name: name.to_owned(),
+        value: Some(value.to_owned()),
     }));
     Ok(Decision { changes, reply: id })
 }

@@ -175,8 +175,26 @@ fn assigned(state: &ClusterState, topic: &NewTopic) -> Result<Vec<Vec<NodeId>>, 
     Ok(by_index.into_values().cloned().collect())
 }
 
-/// Checks one partition's replicas as a client gave them; `factor` is how many the partitions before it have.
+/// Checks one new partition's replicas as a client gave them; `factor` is how many the partitions before it have.
 pub(super) fn check_assignment(
+    state: &ClusterState,
+    index: i32,
+    replicas: &[NodeId],
+    factor: Option<usize>,
+) -> Result<(), Rejection> {
+    check_replicas(state, index, replicas, factor)?;
+    if replicas.iter().any(|node| state.nodes().is_active(*node)) {
+        return Ok(());
+    }
+    let message = format!(
+        "All brokers specified in the manual partition assignment for partition {index} are fenced or in controlled \
+         shutdown."
+    );
+    reject(Reason::InvalidReplicaAssignment, message)
+}
+
+/// Checks a list of replicas, whether alive or not.
+pub(super) fn check_replicas(
     state: &ClusterState,
     index: i32,
     replicas: &[NodeId],
@@ -200,11 +218,6 @@ pub(super) fn check_assignment(
             )
         } else if let Some(node) = replicas.iter().find(|node| !seen.insert(**node)) {
             format!("The manual partition assignment includes the broker {node} more than once.")
-        } else if !replicas.iter().any(|node| state.nodes().is_active(*node)) {
-            format!(
-                "All brokers specified in the manual partition assignment for partition {index} are fenced or in \
-                 controlled shutdown."
-            )
         } else {
             return Ok(());
         }

@@ -10,6 +10,7 @@
 //!
 //! Every new leadership, and every loss of one, gets a new leader epoch.
 
+use crate::observe::is_reassigned;
 use crate::state::ClusterState;
 use proto_types::config_schema::{boolean, integer};
 use proto_types::ids::{LeaderEpoch, NodeId, PartitionEpoch, TopicId, TopicPartition};
@@ -68,11 +69,12 @@ impl<'a> Settler<'a> {
         complete_reassignment(&mut next);
         let min = min_insync(self.state, at.topic, next.replicas.len());
         next.isr = in_order(&next.replicas, |node| next.isr.contains(&node));
-        next.elr = if next.isr.len() >= min {
+        let known = |node| before.isr.contains(&node) || before.elr.contains(&node);
+        next.elr = if next.isr.len() >= min || !next.isr.iter().copied().any(known) {
+            // Enough are in sync to commit without the others; or an unclean leader's log is the truth from now on.
             Vec::new()
         } else {
-            let eligible = |node| before.isr.contains(&node) || before.elr.contains(&node);
-            in_order(&next.replicas, |node| eligible(node) && !next.isr.contains(&node))
+            in_order(&next.replicas, |node| known(node) && !next.isr.contains(&node))
         };
         if next.leader.is_none_or(|leader| !next.isr.contains(&leader) || !self.alive(leader)) {
             self.elect(at, &mut next, unclean);
@@ -99,6 +101,18 @@ impl<'a> Settler<'a> {
     ) -> Option<MetadataChange> {
         let state = self.settle(at, before, wanted, unclean)?;
         Some(MetadataChange::PartitionSet { partition: at, state })
+    }
+
+    /// The partition with nobody eligible outside its ISR any more.
+    pub(super) fn without_elr(&self, at: TopicPartition, before: &PartitionState) -> MetadataChange {
+        // Settled as if nobody had been eligible, by which a partition without leader gets none, or an unclean one.
+        let mut stripped = PartitionState { elr: Vec::new(), ..before.clone() };
+        let epoch = before.partition_epoch;
+        if let Some(next) = self.settle(at, &stripped, stripped.clone(), Unclean::ByConfig) {
+            stripped = next;
+        }
+        stripped.partition_epoch = PartitionEpoch(epoch.0 + 1);
+        MetadataChange::PartitionSet { partition: at, state: stripped }
     }
 
     /// The first replica, in the order of preference, that is alive and in the ISR; else in the ELR; else, where that is
@@ -142,11 +156,6 @@ fn complete_reassignment(next: &mut PartitionState) {
     next.adding.clear();
     next.replicas.retain(|node| !removing.contains(node));
     next.isr.retain(|node| !removing.contains(node));
-}
-
-/// Whether a reassignment is under way.
-pub(super) fn is_reassigned(partition: &PartitionState) -> bool {
-    !partition.adding.is_empty() || !partition.removing.is_empty()
 }
 
 /// The replicas for which `wanted` holds, in the order of preference.

@@ -35,6 +35,11 @@ impl Nodes {
         self.by_id.iter().map(|(id, node)| (*id, node))
     }
 
+    /// The nodes that may hold new replicas and lead, in order of id.
+    pub fn active(&self) -> impl Iterator<Item = NodeId> {
+        self.iter().filter(|(_, node)| !node.fenced).map(|(id, _)| id)
+    }
+
     /// How many nodes are registered.
     pub fn len(&self) -> usize {
         self.by_id.len()
