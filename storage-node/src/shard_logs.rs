@@ -140,7 +140,7 @@ fn check(handle: &PartitionHandle, epoch: CoordinatorEpoch, to: Offset) -> Resul
     let view = handle.view();
     match view.standing {
         Standing::Leader => {}
-        Standing::NotLeader => return Err(ShardLogError::NotLeader),
+        Standing::Follower | Standing::NotLeader => return Err(ShardLogError::NotLeader),
         Standing::Failed => return Err(ShardLogError::Unavailable("the log has failed".to_owned())),
     }
     handle.check_fence(epoch)?;

@@ -1,10 +1,11 @@
 //! Everything that a partition copy can ask for: the closed list of [`crate::Replica::step`]'s answers. The caller
 //! performs them in order; what a slow one comes to returns as an input.
 
-use proto_types::ids::{LeaderEpoch, Offset};
+use proto_types::ids::{BrokerEpoch, LeaderEpoch, NodeId, Offset, PartitionEpoch};
+use proto_types::replication_api::SessionAnswer;
 use thiserror::Error;
 
-use crate::input::Ticket;
+use crate::input::{SessionKey, Ticket};
 use crate::view::View;
 
 /// One thing to do.
@@ -13,31 +14,83 @@ pub enum Action {
     /// Append the batch of `ticket`, its first record at `base_offset`. Answer with `Appended`, `AppendRefused` or
     /// `LogFailed` before anything else happens to this replica.
     Append { ticket: Ticket, base_offset: Offset, leader_epoch: LeaderEpoch },
+    /// Append the leader's batches of `ticket` as they are, offsets and epochs included. Answer with `Appended`,
+    /// `AppendRefused` or `LogFailed` before anything else happens to this replica.
+    AppendBatches { ticket: Ticket },
     /// Note in the log that `epoch` begins at `start`.
     AssignEpoch { epoch: LeaderEpoch, start: Offset },
     /// Bring everything that the log holds to the disk. Answer with `Flushed` or `LogFailed`, in time.
     Flush,
     /// Move the log's start. Answer with `StartMoved`, `StartRefused` or `LogFailed` before anything else happens.
     MoveStart { start: Offset },
+    /// Take away all batches that reach `to` or beyond, their producers and epochs included. Answer with `Truncated` or
+    /// `LogFailed` before anything else happens. `below_high_watermark` is the high watermark if records go that this
+    /// copy knew to be committed: only an unclean election can lead to that, and it is worth a loud word.
+    Truncate { to: Offset, below_high_watermark: Option<Offset> },
+    /// Drop the whole log, producers and epochs included, and begin anew and empty at `start`. Answer with `Restarted` or
+    /// `LogFailed` before anything else happens. `below_high_watermark` as with `Truncate`.
+    RestartAt { start: Offset, below_high_watermark: Option<Offset> },
     /// Answer a producer.
     Reply { ticket: Ticket, result: Result<Produced, ProduceError> },
     /// Answer a DeleteRecords request with the log's new start.
     RecordsDeleted { ticket: Ticket, result: Result<Offset, DeleteRecordsError> },
     /// Show readers the partition's new state.
     Publish(View),
+    /// As a follower: ask the leader for a session. Answer with `FromLeader` or `SessionLost`, in time.
+    OpenSession {
+        leader: NodeId,
+        session: SessionKey,
+        leader_epoch: LeaderEpoch,
+        log_start: Offset,
+        log_end: Offset,
+        /// Leader epoch of the last record, −1 without records.
+        last_epoch: LeaderEpoch,
+    },
+    /// As a follower: the session is not wanted any more. No answer.
+    CloseSession { session: SessionKey },
+    /// As a follower: tell the leader how far this copy is. A newer one may take the place of one that was not sent yet.
+    Ack { session: SessionKey, appended: Offset, flushed: Offset },
+    /// As a leader: answer a follower. If the session begins, a [`crate::Pump`] feeds it from the follower's end; if not, it
+    /// is over.
+    AnswerSession { session: SessionKey, answer: SessionAnswer },
+    /// As a leader: end a session that has begun. No answer.
+    EndSession { session: SessionKey },
+    /// As a leader: propose a new in-sync set to the controller. Answer with `IsrAnswered`, in time. A member of which
+    /// nothing was heard in this leadership, the leader itself included, comes with [`NOT_HEARD_FROM`]: it is in the present
+    /// set, and the leader does not vouch for it.
+    ProposeIsr { leader_epoch: LeaderEpoch, partition_epoch: PartitionEpoch, isr: Vec<(NodeId, BrokerEpoch)> },
 }
 
+/// Stands for the registration of a member of an in-sync set that the leader has not heard from.
+pub const NOT_HEARD_FROM: BrokerEpoch = BrokerEpoch(-1);
+
 impl Action {
-    /// Whether it tells somebody outside what came of a request. Such actions come last.
-    pub(crate) fn is_answer(&self) -> bool {
+    /// In which order the actions of a step are performed. Whoever gets an answer must find what it says, so readers are
+    /// shown the new state before; and what comes back as an input, before anything else happens, comes last.
+    pub(crate) fn turn(&self) -> u8 {
         match self {
-            Action::Reply { .. } | Action::RecordsDeleted { .. } => true,
-            Action::Append { .. }
-            | Action::AssignEpoch { .. }
+            Action::AssignEpoch { .. }
             | Action::Flush
+            | Action::Publish(_)
+            | Action::OpenSession { .. }
+            | Action::CloseSession { .. }
+            | Action::EndSession { .. }
+            | Action::ProposeIsr { .. } => 0,
+            Action::Reply { .. }
+            | Action::RecordsDeleted { .. }
+            | Action::Ack { .. }
+            | Action::AnswerSession { .. } => 1,
+            Action::Append { .. }
+            | Action::AppendBatches { .. }
             | Action::MoveStart { .. }
-            | Action::Publish(_) => false,
+            | Action::Truncate { .. }
+            | Action::RestartAt { .. } => 2,
         }
+    }
+
+    /// Whether its outcome comes back before anything else may happen.
+    pub fn is_awaited(&self) -> bool {
+        self.turn() == 2
     }
 }
 

@@ -1,6 +1,8 @@
 //! Everything that can happen to a partition copy: the closed list of [`crate::Replica::step`]'s inputs.
 
-use proto_types::ids::{LeaderEpoch, Millis, NodeId, Offset, PartitionEpoch};
+use log_engine_core::{EpochHistory, ProducerStates};
+use proto_types::ids::{BrokerEpoch, LeaderEpoch, Millis, NodeId, Offset, PartitionEpoch};
+use proto_types::replication_api::{Marks, SessionAnswer};
 
 use crate::replica::ReplicaConfig;
 
@@ -8,10 +10,25 @@ use crate::replica::ReplicaConfig;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Ticket(pub u64);
 
+/// Names one session of replication. At the follower the replica chooses it, and counts up. At the leader whoever calls
+/// `step` chooses it, and never uses one again for the same replica.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct SessionKey(pub u64);
+
+/// What the replica's own log knows as of now, lent to [`crate::Replica::step`], so that no second copy can differ from it.
+#[derive(Debug, Clone, Copy)]
+pub struct LogFacts<'a> {
+    /// The idempotent producers.
+    pub producers: &'a ProducerStates,
+    /// Which leader epoch began where.
+    pub epochs: &'a EpochHistory,
+}
+
 /// One thing that happened.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Input {
-    /// The metadata has a new state of the partition.
+    /// The metadata has a new state of the partition. Of a state in which this node leads, the caller makes sure that it is
+    /// not older than the node's registration: an earlier incarnation's leadership is not continued.
     NewEpoch(NewEpoch),
     /// A client wants a batch appended. Its bytes stay with the caller.
     Propose(Proposal),
@@ -23,8 +40,22 @@ pub enum Input {
     LogFailed,
     /// Everything below `end` is on disk, and the flush that was asked for is over.
     Flushed { end: Offset },
+    /// A follower wants to follow.
+    OpenSession(OpenSession),
+    /// A follower's session is over: it closed it, or its lane broke, or it cannot be served any more.
+    SessionEnded { session: SessionKey },
     /// A follower told how far it is.
     FollowerAck(FollowerAck),
+    /// The controller answered a proposal of a new in-sync set, or will not any more.
+    IsrAnswered(IsrAnswered),
+    /// The leader said something in a session of ours.
+    FromLeader { session: SessionKey, said: FromLeader },
+    /// A session of ours is over: the leader closed it, or its lane broke, or there is no way to the leader.
+    SessionLost { session: SessionKey },
+    /// The log was cut as was asked for; its end is now `end`, which is lower than asked for if that lay inside a batch.
+    Truncated { end: Offset },
+    /// The log was dropped, and begins anew and empty at `start`, as was asked for.
+    Restarted { start: Offset },
     /// A client wants everything below an offset gone (`None`: below the high watermark).
     DeleteRecords { ticket: Ticket, before: Option<Offset> },
     /// The log's start is now `start`, as was asked for.
@@ -44,8 +75,8 @@ pub struct NewEpoch {
     pub leader: Option<NodeId>,
     pub leader_epoch: LeaderEpoch,
     pub partition_epoch: PartitionEpoch,
-    /// How many replicas the partition is to have.
-    pub replication_factor: usize,
+    /// All replicas, those included that are being added or removed: who may follow, and how many copies there are to be.
+    pub replicas: Vec<NodeId>,
     /// The in-sync replicas.
     pub isr: Vec<NodeId>,
 }
@@ -84,13 +115,77 @@ pub struct ProducerStamp {
     pub base_sequence: i32,
 }
 
-/// A follower's position. Only acks of the leader's current epoch count.
+/// A follower that wants to follow this leader.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OpenSession {
+    pub session: SessionKey,
+    /// Who asks, as its certificate says.
+    pub from: NodeId,
+    /// Its registration.
+    pub broker_epoch: BrokerEpoch,
+    /// The leadership that it wants to follow.
+    pub leader_epoch: LeaderEpoch,
+    /// First offset of its log.
+    pub log_start: Offset,
+    /// First offset that it does not have.
+    pub log_end: Offset,
+    /// Leader epoch of its last record, −1 if it has none.
+    pub last_epoch: LeaderEpoch,
+}
+
+/// A follower's position. Only acks of a session that has begun, and has not ended, count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FollowerAck {
-    pub node: NodeId,
-    pub leader_epoch: LeaderEpoch,
+    pub session: SessionKey,
     /// First offset that it has not appended.
     pub appended: Offset,
     /// First offset that it has not on disk.
     pub flushed: Offset,
+}
+
+/// What came of the [`crate::Action::ProposeIsr`] with the same epochs. Each gets one answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct IsrAnswered {
+    pub leader_epoch: LeaderEpoch,
+    /// The state that the proposal was about.
+    pub partition_epoch: PartitionEpoch,
+    pub outcome: IsrOutcome,
+}
+
+/// See [`IsrAnswered`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum IsrOutcome {
+    /// The controller answered with the state that is in force.
+    Accepted(NewEpoch),
+    /// The controller refused the proposal, and no copy of it can still be on its way. If one can, the outcome is unknown.
+    Refused,
+    /// No answer came in time. The proposal may have been accepted, or may still be.
+    Unknown,
+}
+
+/// What a leader says in a session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FromLeader {
+    /// What comes of the session.
+    Answer(SessionAnswer),
+    /// More of the log.
+    Batches(LeaderBatches),
+    /// The leader's marks have moved.
+    Marks(Marks),
+}
+
+/// Whole batches from the leader, valid by their checksums. Their bytes stay with the caller.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LeaderBatches {
+    pub ticket: Ticket,
+    /// First offset that the leader means to be new here; what precedes it in the first batch is here already.
+    pub from: Offset,
+    /// First offset after the last batch.
+    pub end: Offset,
+    /// Leader epoch of the first batch.
+    pub first_epoch: LeaderEpoch,
+    /// Leader epoch of the last batch; between the two they do not fall.
+    pub last_epoch: LeaderEpoch,
+    /// The leader's marks at the time of sending.
+    pub marks: Marks,
 }

@@ -1,6 +1,7 @@
 //! What holds after every step of a replica, in production too. A broken one ends the process: whatever comes after it
 //! could lose or duplicate records.
 
+use crate::following::Stage;
 use crate::replica::{FlushMode, OfflineReason, Replica, Role};
 
 impl Replica {
@@ -15,6 +16,7 @@ impl Replica {
                     leader.epoch == self.leader_epoch,
                     "a leader leads in the newest epoch that it knows"
                 );
+                assert!(leader.epoch_start <= at.end, "a leader's epoch begins within its log: {at:?}");
                 assert!(leader.waiters.is_consistent(), "a waiter has an offset and a deadline");
                 assert!(leader.waiters.len() <= self.config.waiters_max.max(1), "waiters are bounded");
                 let first_needed = leader.waiters.first_needed();
@@ -22,14 +24,38 @@ impl Replica {
                     first_needed.is_none_or(|needed| needed > at.high_watermark),
                     "nobody waits for the past"
                 );
+                for follower in leader.followers.iter() {
+                    assert!(follower.node != self.me, "a leader does not follow itself");
+                    assert!(follower.acked.is_none() || follower.session.is_some(), "acks come in a session");
+                    if let Some(acked) = follower.acked {
+                        assert!(
+                            acked.flushed <= acked.appended && acked.appended <= at.end,
+                            "{acked:?} {at:?}"
+                        );
+                    }
+                    assert!(
+                        !follower.proposed || leader.proposal.is_open(),
+                        "a proposal names who is proposed"
+                    );
+                }
                 if let Some(appending) = &leader.appending {
                     assert!(appending.end > at.end, "an append under way is not counted yet");
                 }
-                if self.config.flush == FlushMode::Ack {
-                    assert!(self.flushing || at.flushed == at.end, "unflushed bytes have a flush on its way");
+            }
+            Role::Follower(following) => {
+                assert!(following.epoch == self.leader_epoch, "a follower follows in the newest epoch");
+                assert!(following.leader != self.me, "nobody follows itself");
+                if let Stage::Begun(begun) = &following.stage
+                    && let Some((end, _)) = begun.appending
+                {
+                    assert!(end > at.end, "an append under way is not counted yet");
                 }
             }
-            Role::Offline(OfflineReason::NotLeader | OfflineReason::LogFailed) => {}
+            Role::Offline(OfflineReason::NoLeader | OfflineReason::LogFailed) => {}
+        }
+        let failed = matches!(self.role, Role::Offline(OfflineReason::LogFailed));
+        if self.config.flush == FlushMode::Ack && !failed {
+            assert!(self.flushing || at.flushed == at.end, "unflushed bytes have a flush on its way");
         }
     }
 }

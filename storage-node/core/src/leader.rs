@@ -1,11 +1,14 @@
 //! What only a leader does: take batches, note acks, move the high watermark, answer those who wait.
 
-use log_engine_core::{ProducerBatch, ProducerStates, SequenceCheck};
-use proto_types::ids::{LeaderEpoch, Millis, Offset};
+use log_engine_core::{EpochHistory, ProducerBatch, ProducerStates, SequenceCheck};
+use proto_types::ids::{LeaderEpoch, Millis, NodeId, Offset, PartitionEpoch};
+use proto_types::replication_api::SessionAnswer;
 
-use crate::action::{Action, DeleteRecordsError, Duplicate, ProduceError, Produced};
-use crate::in_sync::{InSync, Progress};
-use crate::input::{Acks, Proposal, Ticket};
+use crate::action::{Action, DeleteRecordsError, Duplicate, NOT_HEARD_FROM, ProduceError, Produced};
+use crate::divergence;
+use crate::followers::{Followers, JoinFrom, LeaderEnd, Progress};
+use crate::input::{Acks, OpenSession, Proposal, SessionKey, Ticket};
+use crate::isr_proposal::IsrProposal;
 use crate::replica::{Positions, ReplicaConfig};
 use crate::waiters::{Waiter, Waiters};
 
@@ -13,7 +16,10 @@ use crate::waiters::{Waiter, Waiters};
 #[derive(Debug)]
 pub(crate) struct Leader {
     pub(crate) epoch: LeaderEpoch,
-    pub(crate) in_sync: InSync,
+    /// Where the epoch begins in the log: everything below, that can be committed, is committed once this is.
+    pub(crate) epoch_start: Offset,
+    pub(crate) followers: Followers,
+    pub(crate) proposal: IsrProposal,
     pub(crate) waiters: Waiters,
     /// The append that was asked for and has not come back.
     pub(crate) appending: Option<Appending>,
@@ -29,8 +35,95 @@ pub(crate) struct Appending {
 }
 
 impl Leader {
-    pub(crate) fn new(epoch: LeaderEpoch, in_sync: InSync) -> Self {
-        Self { epoch, in_sync, waiters: Waiters::default(), appending: None, moving_start: None }
+    pub(crate) fn new(epoch: LeaderEpoch, epoch_start: Offset, followers: Followers) -> Self {
+        Self {
+            epoch,
+            epoch_start,
+            followers,
+            proposal: IsrProposal::default(),
+            waiters: Waiters::default(),
+            appending: None,
+            moving_start: None,
+        }
+    }
+
+    /// Still the leader, in a new epoch: what was appended stays in this log, so who waits may go on waiting, but followers
+    /// have to follow anew.
+    pub(crate) fn begin_epoch(&mut self, epoch: LeaderEpoch, epoch_start: Offset, followers: Followers) {
+        self.epoch = epoch;
+        self.epoch_start = epoch_start;
+        self.followers = followers;
+        self.proposal.on_newer_state();
+    }
+
+    /// Ends all sessions, because the epoch is over.
+    pub(crate) fn end_sessions(&self, actions: &mut Vec<Action>) {
+        actions.extend(self.followers.sessions().map(|session| Action::EndSession { session }));
+    }
+
+    /// A follower asks for a session.
+    pub(crate) fn open_session(
+        &mut self,
+        positions: &Positions,
+        config: &ReplicaConfig,
+        epochs: &EpochHistory,
+        open: &OpenSession,
+        now: Millis,
+        actions: &mut Vec<Action>,
+    ) {
+        let session = open.session;
+        // Planted: sessions are not bound to an epoch.
+        let same_epoch = open.leader_epoch == self.epoch || cfg!(weir_planted_bug = "B2");
+        if !same_epoch {
+            let answer = SessionAnswer::WrongEpoch { current: self.epoch };
+            actions.push(Action::AnswerSession { session, answer });
+            return;
+        }
+        if open.log_start > open.log_end || !self.followers.may_open(open) {
+            actions.push(Action::AnswerSession { session, answer: SessionAnswer::NotServed });
+            return;
+        }
+        let ended = self.followers.end_session_of(open.from, leader_end(positions, config), now);
+        actions.extend(ended.map(|session| Action::EndSession { session }));
+        let answer = divergence::answer(open, positions, epochs);
+        if matches!(answer, SessionAnswer::Begins { .. }) {
+            self.followers.begin_session(open);
+        }
+        actions.push(Action::AnswerSession { session, answer });
+    }
+
+    /// A follower's session is over.
+    pub(crate) fn on_session_ended(
+        &mut self,
+        positions: &Positions,
+        config: &ReplicaConfig,
+        session: SessionKey,
+        now: Millis,
+    ) {
+        self.followers.on_session_ended(session, leader_end(positions, config), now);
+    }
+
+    /// Proposes another in-sync set, if one is wanted.
+    pub(crate) fn propose_isr(
+        &mut self,
+        me: NodeId,
+        partition_epoch: PartitionEpoch,
+        positions: &Positions,
+        config: &ReplicaConfig,
+        now: Millis,
+    ) -> Option<Action> {
+        let from = JoinFrom { high_watermark: positions.high_watermark, epoch_start: self.epoch_start };
+        let leader = leader_end(positions, config);
+        let mut isr = self.proposal.propose(&mut self.followers, config, leader, from, now)?;
+        isr.push((me, NOT_HEARD_FROM));
+        Some(Action::ProposeIsr { leader_epoch: self.epoch, partition_epoch, isr })
+    }
+
+    /// When time alone makes a difference.
+    pub(crate) fn next_deadline(&self, positions: &Positions, config: &ReplicaConfig) -> Option<Millis> {
+        let waiters = self.waiters.next_deadline();
+        let proposal = self.proposal.next_deadline(&self.followers, config, leader_end(positions, config));
+        [waiters, proposal].into_iter().flatten().min()
     }
 
     /// Decides whether a batch goes into the log, and at which offset. `None`: a repetition that waits.
@@ -118,11 +211,12 @@ impl Leader {
     /// The high watermark as the in-sync set's positions have it. Never below the present one: a change of the flush
     /// mode, or a member that joined, must not take back what was shown. It stands still while too few are in sync.
     pub(crate) fn high_watermark(&self, config: &ReplicaConfig, positions: &Positions) -> Offset {
-        if self.lacks_replicas(config) {
+        // Planted: nothing holds the high watermark back while too few are in sync.
+        if self.lacks_replicas(config) && !cfg!(weir_planted_bug = "B5") {
             return positions.high_watermark;
         }
         let own = Progress { appended: positions.end, flushed: positions.flushed };
-        match self.in_sync.committed_end(own, config.flush) {
+        match self.followers.committed_end(own, config.flush) {
             Some(end) => end.max(positions.high_watermark),
             None => positions.high_watermark,
         }
@@ -203,20 +297,26 @@ impl Leader {
         Action::RecordsDeleted { ticket, result: Err(DeleteRecordsError::WriteRefused) }
     }
 
+    /// Whether too few are in sync to commit anything, by the metadata: who is only proposed does not count here.
     fn lacks_replicas(&self, config: &ReplicaConfig) -> bool {
-        self.in_sync.len() < self.in_sync.needed(config.min_insync)
+        self.followers.in_sync() < self.followers.needed(config.min_insync)
     }
 
     fn not_enough_replicas(&self, config: &ReplicaConfig) -> ProduceError {
-        let needed = self.in_sync.needed(config.min_insync);
-        ProduceError::NotEnoughReplicas { in_sync: self.in_sync.len(), needed }
+        let needed = self.followers.needed(config.min_insync);
+        ProduceError::NotEnoughReplicas { in_sync: self.followers.in_sync(), needed }
     }
 
     fn after_append_error(&self, config: &ReplicaConfig) -> Option<ProduceError> {
-        let needed = self.in_sync.needed(config.min_insync);
-        let in_sync = self.in_sync.len();
+        let needed = self.followers.needed(config.min_insync);
+        let in_sync = self.followers.in_sync();
         (in_sync < needed).then_some(ProduceError::NotEnoughReplicasAfterAppend { in_sync, needed })
     }
+}
+
+/// What followers are measured by.
+pub(crate) fn leader_end(positions: &Positions, config: &ReplicaConfig) -> LeaderEnd {
+    LeaderEnd { end: positions.end, mode: config.flush }
 }
 
 /// No offset is left in 63 bits.

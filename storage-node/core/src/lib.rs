@@ -13,21 +13,45 @@
 //! from the moment the metadata says so, in a leader epoch of its own, until the metadata names another leader or its
 //! log fails. Its high watermark is the least position of the in-sync replicas; with one replica that is the leader's
 //! own flushed end (or appended end, by [`FlushMode`]).
+//!
+//! Else it follows:
+//!
+//! ```text
+//!  metadata names ──▶ waiting ──▶ opening ──────begins──────▶ begun: append, take marks over, ack
+//!  another leader       ▲  ▲         │ diverged / starts later   │
+//!                       │  │         ▼                           │
+//!                       │  └─────── cutting                      │
+//!                       └── refused, lost, refused by the disk ──┘
+//! ```
+//!
+//! The leader's side of a session is [`Replica`] for what counts (who is in sync, what is committed) and a [`Pump`] for
+//! what is sent next. Reading order: `replica`, `leader`, `followers`, `isr_proposal`, `following`, `divergence`, `pump`.
 
 mod action;
+mod backoff;
+mod divergence;
 pub mod effective_config;
+mod followers;
+mod following;
 pub mod image;
-mod in_sync;
 mod input;
 mod invariants;
+mod isr_proposal;
+mod lag_clock;
 mod leader;
+mod pump;
 mod replica;
 pub mod topic_name;
 mod view;
 mod waiters;
 
-pub use action::{Action, DeleteRecordsError, Duplicate, ProduceError, Produced};
+pub use action::{Action, DeleteRecordsError, Duplicate, NOT_HEARD_FROM, ProduceError, Produced};
 pub use effective_config::{ConfigSource, ConfigView, EffectiveConfig};
-pub use input::{Acks, FollowerAck, Input, NewEpoch, ProducerStamp, Proposal, Ticket};
-pub use replica::{FlushMode, Positions, Replica, ReplicaConfig};
+pub use followers::FollowerStatus;
+pub use input::{
+    Acks, FollowerAck, FromLeader, Input, IsrAnswered, IsrOutcome, LeaderBatches, LogFacts, NewEpoch,
+    OpenSession, ProducerStamp, Proposal, SessionKey, Ticket,
+};
+pub use pump::{Pump, PumpStep, Push};
+pub use replica::{Counters, FlushMode, InSyncStatus, Positions, Replica, ReplicaConfig};
 pub use view::{LeadershipError, Standing, View};

@@ -1,16 +1,21 @@
 //! One copy of one partition: what it is, how far it is, and what it does next.
 //!
 //! [`Replica::step`] is the only way to change it. It does no I/O: the owner of the log performs the actions in their
-//! order and feeds back what they came to. The producer window is the log's own (recovered and snapshotted with it)
-//! and is lent to `step`, so that no second copy can differ from it.
+//! order and feeds back what they came to. The producer window and the epoch history are the log's own (recovered and
+//! cut with it) and are lent to `step`, so that no second copy can differ from them.
 
-use log_engine_core::ProducerStates;
+use log_engine_core::EpochHistory;
 use proto_types::ids::{LeaderEpoch, Millis, NodeId, Offset, PartitionEpoch};
+use proto_types::replication_api::{Marks, SessionAnswer};
 
 use crate::action::{Action, DeleteRecordsError, ProduceError};
-use crate::in_sync::{InSync, Progress};
-use crate::input::{FollowerAck, Input, NewEpoch, Proposal, Ticket};
-use crate::leader::Leader;
+use crate::followers::{FollowerStatus, Followers};
+use crate::following::Following;
+use crate::input::{
+    FollowerAck, FromLeader, Input, IsrAnswered, IsrOutcome, LogFacts, NewEpoch, OpenSession, Proposal,
+    SessionKey, Ticket,
+};
+use crate::leader::{Leader, leader_end};
 use crate::view::{Standing, View};
 
 /// What must be on how many disks before a record counts as committed (topic config `weir.flush`).
@@ -32,6 +37,8 @@ pub struct ReplicaConfig {
     pub flush: FlushMode,
     /// Producers that may wait at one partition; fixed for the life of a replica.
     pub waiters_max: usize,
+    /// `replica.lag.time.max.ms`: how long an in-sync follower may lack something that the leader has.
+    pub replica_lag_ms_max: i64,
 }
 
 /// Where a copy's log stands: `start ≤ high_watermark ≤ end`, `flushed ≤ end`.
@@ -47,32 +54,41 @@ pub struct Positions {
     pub end: Offset,
 }
 
-impl Positions {
-    pub(crate) fn view(&self, standing: Standing, leader_epoch: LeaderEpoch) -> View {
-        View {
-            standing,
-            leader_epoch,
-            start: self.start,
-            high_watermark: self.high_watermark,
-            // Without transactions every committed record is decided.
-            last_stable: self.high_watermark,
-            end: self.end,
-        }
-    }
+/// What has happened since the copy was opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Counters {
+    /// Followers that left the in-sync set while this copy led.
+    pub isr_shrinks: u64,
+    /// Followers that joined it.
+    pub isr_expands: u64,
+    /// Cuts of the log's end, and fresh starts, as a follower.
+    pub truncations: u64,
+}
+
+/// Whether enough replicas are in sync.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct InSyncStatus {
+    /// The in-sync set, the leader included.
+    pub in_sync: usize,
+    /// How many are needed to commit.
+    pub needed: usize,
+    /// How many there are to be.
+    pub replicas: usize,
 }
 
 /// What a copy does.
 #[derive(Debug)]
 pub(crate) enum Role {
     Leader(Box<Leader>),
+    Follower(Following),
     Offline(OfflineReason),
 }
 
 /// Why a copy answers nobody.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum OfflineReason {
-    /// Somebody else leads, or nobody.
-    NotLeader,
+    /// Nobody leads, or this copy has no part in the partition.
+    NoLeader,
     /// The log takes no more writes.
     LogFailed,
 }
@@ -88,6 +104,11 @@ pub struct Replica {
     pub(crate) partition_epoch: PartitionEpoch,
     /// A flush was asked for and has not come back.
     pub(crate) flushing: bool,
+    /// What the flush under way can prove at most, if the log was cut since it began.
+    flush_limit: Option<Offset>,
+    /// Number of the last session that was asked for.
+    last_session: u64,
+    counters: Counters,
     published: Option<View>,
 }
 
@@ -100,60 +121,85 @@ impl Replica {
             me,
             config,
             positions,
-            role: Role::Offline(OfflineReason::NotLeader),
+            role: Role::Offline(OfflineReason::NoLeader),
             leader_epoch: LeaderEpoch(-1),
             partition_epoch: PartitionEpoch(-1),
             flushing: false,
+            flush_limit: None,
+            last_session: 0,
+            counters: Counters::default(),
             published: None,
         };
         replica.check_invariants();
         replica
     }
 
-    /// One thing happened; what is to be done? `producers` is the window of the replica's own log.
+    /// One thing happened; what is to be done? `log` is what the replica's own log knows as of now.
     ///
     /// # Panics
     /// If an invariant does not hold: going on would lose or duplicate records.
-    pub fn step(&mut self, now: Millis, producers: &ProducerStates, input: Input) -> Vec<Action> {
+    pub fn step(&mut self, now: Millis, log: LogFacts<'_>, input: Input) -> Vec<Action> {
         let mut actions = Vec::new();
         let high_watermark_before = self.positions.high_watermark;
+        let cut = matches!(input, Input::Truncated { .. } | Input::Restarted { .. });
         match input {
-            Input::NewEpoch(new) => self.on_new_epoch(new, &mut actions),
-            Input::Propose(proposal) => self.on_propose(producers, proposal, &mut actions),
-            Input::Appended { end } => self.on_appended(end, &mut actions),
-            Input::AppendRefused => actions.push(self.leader_mut().on_append_refused()),
+            Input::NewEpoch(new) => self.on_new_epoch(now, log.epochs, new, &mut actions),
+            Input::Propose(proposal) => self.on_propose(log, proposal, &mut actions),
+            Input::Appended { end } => self.on_appended(now, end, &mut actions),
+            Input::AppendRefused => self.on_append_refused(now, &mut actions),
             Input::LogFailed => self.on_log_failed(&mut actions),
             Input::Flushed { end } => self.on_flushed(end),
-            Input::FollowerAck(ack) => self.on_follower_ack(ack),
+            Input::OpenSession(open) => self.on_open_session(now, log.epochs, &open, &mut actions),
+            Input::SessionEnded { session } => self.on_session_ended(now, session),
+            Input::FollowerAck(ack) => self.on_follower_ack(now, ack),
+            Input::IsrAnswered(answered) => self.on_isr_answered(now, log.epochs, answered, &mut actions),
+            Input::FromLeader { session, said } => {
+                self.on_from_leader(now, log.epochs, session, said, &mut actions);
+            }
+            Input::SessionLost { session } => self.on_session_lost(now, session),
+            Input::Truncated { end } => self.on_truncated(now, end),
+            Input::Restarted { start } => self.on_restarted(now, start),
             Input::DeleteRecords { ticket, before } => self.on_delete_records(ticket, before, &mut actions),
             Input::StartMoved { start } => self.on_start_moved(start, &mut actions),
-            Input::StartRefused => actions.push(self.leader_mut().on_start_refused()),
-            Input::ConfigChanged(config) => {
-                self.config = ReplicaConfig { waiters_max: self.config.waiters_max, ..config };
-            }
+            Input::StartRefused => self.on_start_refused(&mut actions),
+            Input::ConfigChanged(config) => self.on_config_changed(now, config),
             Input::Tick => {}
         }
-        self.settle(now, &mut actions);
+        self.settle(now, log.epochs, &mut actions);
         assert!(
-            self.positions.high_watermark >= high_watermark_before,
+            cut || self.positions.high_watermark >= high_watermark_before,
             "the high watermark never moves back"
         );
         self.check_invariants();
-        // Whoever gets an answer must find what it says: readers are shown the new state first.
-        actions.sort_by_key(Action::is_answer);
+        if actions.len() > 1 {
+            actions.sort_by_key(Action::turn);
+        }
+        let awaited = actions.iter().filter(|action| action.is_awaited()).count();
+        assert!(awaited <= 1, "one thing is awaited at a time: {actions:?}");
         actions
     }
 
     /// The partition as readers see it now.
     pub fn view(&self) -> View {
-        match &self.role {
-            Role::Leader(leader) => self.positions.view(Standing::Leader, leader.epoch),
-            Role::Offline(OfflineReason::NotLeader) => {
-                self.positions.view(Standing::NotLeader, self.leader_epoch)
-            }
-            Role::Offline(OfflineReason::LogFailed) => {
-                self.positions.view(Standing::Failed, self.leader_epoch)
-            }
+        let at = &self.positions;
+        let (standing, leader_epoch) = match &self.role {
+            Role::Leader(leader) => (Standing::Leader, leader.epoch),
+            Role::Follower(following) => (Standing::Follower, following.epoch),
+            Role::Offline(OfflineReason::NoLeader) => (Standing::NotLeader, self.leader_epoch),
+            Role::Offline(OfflineReason::LogFailed) => (Standing::Failed, self.leader_epoch),
+        };
+        View {
+            standing,
+            leader_epoch,
+            start: at.start,
+            high_watermark: at.high_watermark,
+            // Without transactions every committed record is decided.
+            last_stable: at.high_watermark,
+            end: at.end,
+            committed_to_epoch_start: match &self.role {
+                Role::Leader(leader) => at.high_watermark >= leader.epoch_start,
+                Role::Follower(_) | Role::Offline(_) => false,
+            },
         }
     }
 
@@ -162,21 +208,57 @@ impl Replica {
         self.positions
     }
 
+    /// What has happened since the copy was opened.
+    pub fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    /// As a leader: how many replicas are in sync.
+    pub fn in_sync(&self) -> Option<InSyncStatus> {
+        let Role::Leader(leader) = &self.role else { return None };
+        Some(InSyncStatus {
+            in_sync: leader.followers.in_sync(),
+            needed: leader.followers.needed(self.config.min_insync),
+            replicas: leader.followers.iter().count() + 1,
+        })
+    }
+
+    /// As a leader: how the other replicas do. Nothing if this copy does not lead.
+    pub fn followers(&self, now: Millis) -> impl Iterator<Item = FollowerStatus> {
+        let leader = match &self.role {
+            Role::Leader(leader) => Some(leader),
+            Role::Follower(_) | Role::Offline(_) => None,
+        };
+        let end = leader_end(&self.positions, &self.config);
+        leader.into_iter().flat_map(move |leader| leader.followers.statuses(end, now))
+    }
+
     /// When the next `Tick` is needed at the latest.
     pub fn next_deadline(&self) -> Option<Millis> {
         match &self.role {
-            Role::Leader(leader) => leader.waiters.next_deadline(),
+            Role::Leader(leader) => leader.next_deadline(&self.positions, &self.config),
+            Role::Follower(following) => following.next_deadline(),
             Role::Offline(_) => None,
         }
     }
 
-    /// What follows from the new state, whatever the input was: high watermark, answers, flush, publication.
-    fn settle(&mut self, now: Millis, actions: &mut Vec<Action>) {
-        if let Role::Leader(leader) = &mut self.role {
-            self.positions.high_watermark = leader.high_watermark(&self.config, &self.positions);
-            leader.answer_reached(self.positions.high_watermark, actions);
-            leader.answer_uncommittable(&self.config, actions);
-            leader.answer_expired(&self.config, now, actions);
+    /// What follows from the new state, whatever the input was: high watermark, answers, proposals, sessions, flush,
+    /// publication.
+    fn settle(&mut self, now: Millis, epochs: &EpochHistory, actions: &mut Vec<Action>) {
+        match &mut self.role {
+            Role::Leader(leader) => {
+                self.positions.high_watermark = leader.high_watermark(&self.config, &self.positions);
+                leader.answer_reached(self.positions.high_watermark, actions);
+                leader.answer_uncommittable(&self.config, actions);
+                leader.answer_expired(&self.config, now, actions);
+                let proposal =
+                    leader.propose_isr(self.me, self.partition_epoch, &self.positions, &self.config, now);
+                actions.extend(proposal);
+            }
+            Role::Follower(following) => {
+                following.settle(now, &self.positions, epochs, &mut self.last_session, actions);
+            }
+            Role::Offline(_) => {}
         }
         let failed = matches!(self.role, Role::Offline(OfflineReason::LogFailed));
         let unflushed = self.positions.flushed < self.positions.end;
@@ -191,7 +273,7 @@ impl Replica {
         }
     }
 
-    fn on_new_epoch(&mut self, new: NewEpoch, actions: &mut Vec<Action>) {
+    fn on_new_epoch(&mut self, now: Millis, epochs: &EpochHistory, new: NewEpoch, actions: &mut Vec<Action>) {
         if (new.leader_epoch, new.partition_epoch) <= (self.leader_epoch, self.partition_epoch) {
             return;
         }
@@ -201,65 +283,271 @@ impl Replica {
         if matches!(self.role, Role::Offline(OfflineReason::LogFailed)) {
             return;
         }
-        if new.leader != Some(self.me) {
-            self.resign(ProduceError::NotLeader, OfflineReason::NotLeader, actions);
-            return;
-        }
-        match &mut self.role {
-            Role::Leader(leader) if !newer_leadership => {
-                leader.in_sync.change(self.me, new.replication_factor, &new.isr);
+        match new.leader {
+            Some(leader) if leader == self.me => self.lead(now, epochs, &new, newer_leadership, actions),
+            Some(leader) if new.replicas.contains(&self.me) => {
+                self.follow(now, leader, newer_leadership, actions);
             }
-            Role::Leader(leader) => {
-                // Still the leader, in a new epoch: what was appended stays in this log, so who waits may go on
-                // waiting, but followers have to tell anew where they are.
-                leader.epoch = new.leader_epoch;
-                leader.in_sync = InSync::new(self.me, new.replication_factor, &new.isr);
-                actions.push(Action::AssignEpoch { epoch: new.leader_epoch, start: self.positions.end });
-            }
-            Role::Offline(_) => {
-                let in_sync = InSync::new(self.me, new.replication_factor, &new.isr);
-                self.role = Role::Leader(Box::new(Leader::new(new.leader_epoch, in_sync)));
-                actions.push(Action::AssignEpoch { epoch: new.leader_epoch, start: self.positions.end });
-            }
+            Some(_) | None => self.retire(actions),
         }
     }
 
-    fn on_propose(&mut self, producers: &ProducerStates, proposal: Proposal, actions: &mut Vec<Action>) {
+    fn lead(
+        &mut self,
+        now: Millis,
+        epochs: &EpochHistory,
+        new: &NewEpoch,
+        newer_leadership: bool,
+        actions: &mut Vec<Action>,
+    ) {
+        let (epoch, start) = (new.leader_epoch, self.positions.end);
+        match &mut self.role {
+            Role::Leader(leader) if !newer_leadership => {
+                let change = leader.followers.change(self.me, &new.replicas, &new.isr, now);
+                leader.proposal.on_newer_state();
+                self.counters.isr_expands += change.joined as u64;
+                self.counters.isr_shrinks += change.left as u64;
+                actions.extend(change.ended.into_iter().map(|session| Action::EndSession { session }));
+                return;
+            }
+            Role::Leader(leader) => {
+                leader.end_sessions(actions);
+                let followers = Followers::new(self.me, &new.replicas, &new.isr, now);
+                leader.begin_epoch(epoch, start, followers);
+            }
+            Role::Follower(_) | Role::Offline(_) => {
+                // A log that knows the epoch already led in it, before the process ended and maybe lost the log's tail.
+                // Others may have what was lost, so the epoch is not continued: the controller gives this incarnation its own.
+                let led_before = epochs.latest().is_some_and(|latest| latest.epoch >= epoch.0);
+                // Planted: it is continued.
+                let led_before = led_before && !cfg!(weir_planted_bug = "B9");
+                self.retire(actions);
+                if led_before {
+                    return;
+                }
+                let followers = Followers::new(self.me, &new.replicas, &new.isr, now);
+                self.role = Role::Leader(Box::new(Leader::new(epoch, start, followers)));
+            }
+        }
+        actions.push(Action::AssignEpoch { epoch, start });
+    }
+
+    fn follow(&mut self, now: Millis, leader: NodeId, newer_leadership: bool, actions: &mut Vec<Action>) {
+        if let Role::Follower(following) = &self.role
+            && following.leader == leader
+            && !newer_leadership
+        {
+            return;
+        }
+        self.retire(actions);
+        self.role = Role::Follower(Following::new(leader, self.leader_epoch, now));
+        // Planted: whatever is not known to be committed is cut.
+        if cfg!(weir_planted_bug = "B1") && self.positions.high_watermark < self.positions.end {
+            let to = self.positions.high_watermark;
+            if let Role::Follower(following) = &mut self.role {
+                following.stage = crate::following::Stage::Cutting;
+            }
+            actions.push(Action::Truncate { to, below_high_watermark: None });
+        }
+    }
+
+    /// Leaves whatever role it has.
+    fn retire(&mut self, actions: &mut Vec<Action>) {
+        match &mut self.role {
+            Role::Leader(leader) => {
+                leader.end_sessions(actions);
+                leader.answer_all(ProduceError::NotLeader, actions);
+            }
+            Role::Follower(following) => {
+                actions.extend(following.session().map(|session| Action::CloseSession { session }));
+            }
+            Role::Offline(_) => {}
+        }
+        self.role = Role::Offline(OfflineReason::NoLeader);
+    }
+
+    fn on_propose(&mut self, log: LogFacts<'_>, proposal: Proposal, actions: &mut Vec<Action>) {
         actions.extend(match &mut self.role {
-            Role::Leader(leader) => leader.propose(&self.config, &self.positions, producers, proposal),
+            Role::Leader(leader) => leader.propose(&self.config, &self.positions, log.producers, proposal),
+            Role::Follower(_) => {
+                Some(Action::Reply { ticket: proposal.ticket, result: Err(ProduceError::NotLeader) })
+            }
             Role::Offline(reason) => {
                 Some(Action::Reply { ticket: proposal.ticket, result: Err(reason.produce_error()) })
             }
         });
     }
 
-    fn on_appended(&mut self, end: Offset, actions: &mut Vec<Action>) {
-        let start = self.positions.start;
-        let reply = self.leader_mut().on_appended(start, end);
-        self.positions.end = end;
-        actions.extend(reply);
+    fn on_appended(&mut self, now: Millis, end: Offset, actions: &mut Vec<Action>) {
+        match &mut self.role {
+            Role::Leader(leader) => {
+                leader.followers.on_leader_end(leader_end(&self.positions, &self.config), end, now);
+                actions.extend(leader.on_appended(self.positions.start, end));
+                self.positions.end = end;
+            }
+            Role::Follower(following) => {
+                let marks = following.on_appended(end);
+                following.on_progress();
+                self.positions.end = end;
+                self.take_over(marks, actions);
+            }
+            Role::Offline(_) => panic!("{AWAITED}"),
+        }
+    }
+
+    fn on_append_refused(&mut self, now: Millis, actions: &mut Vec<Action>) {
+        match &mut self.role {
+            Role::Leader(leader) => actions.push(leader.on_append_refused()),
+            Role::Follower(following) => following.give_up(now, actions),
+            Role::Offline(_) => panic!("{AWAITED}"),
+        }
     }
 
     fn on_flushed(&mut self, end: Offset) {
         self.flushing = false;
+        let end = self.flush_limit.take().map_or(end, |limit| end.min(limit));
         assert!(end <= self.positions.end, "what is on disk was appended before");
         self.positions.flushed = self.positions.flushed.max(end);
     }
 
-    fn on_follower_ack(&mut self, ack: FollowerAck) {
+    fn on_open_session(
+        &mut self,
+        now: Millis,
+        epochs: &EpochHistory,
+        open: &OpenSession,
+        actions: &mut Vec<Action>,
+    ) {
+        match &mut self.role {
+            Role::Leader(leader) => {
+                leader.open_session(&self.positions, &self.config, epochs, open, now, actions);
+            }
+            Role::Follower(_) | Role::Offline(OfflineReason::NoLeader) => {
+                let answer = SessionAnswer::WrongEpoch { current: self.leader_epoch };
+                actions.push(Action::AnswerSession { session: open.session, answer });
+            }
+            Role::Offline(OfflineReason::LogFailed) => {
+                let answer = SessionAnswer::NotServed;
+                actions.push(Action::AnswerSession { session: open.session, answer });
+            }
+        }
+    }
+
+    fn on_session_ended(&mut self, now: Millis, session: SessionKey) {
+        if let Role::Leader(leader) = &mut self.role {
+            leader.on_session_ended(&self.positions, &self.config, session, now);
+        }
+    }
+
+    fn on_follower_ack(&mut self, now: Millis, ack: FollowerAck) {
+        if let Role::Leader(leader) = &mut self.role {
+            leader.followers.on_ack(ack, leader_end(&self.positions, &self.config), now);
+        }
+    }
+
+    fn on_isr_answered(
+        &mut self,
+        now: Millis,
+        epochs: &EpochHistory,
+        answered: IsrAnswered,
+        actions: &mut Vec<Action>,
+    ) {
         if let Role::Leader(leader) = &mut self.role
-            && ack.leader_epoch == leader.epoch
+            && (leader.epoch, self.partition_epoch) == (answered.leader_epoch, answered.partition_epoch)
         {
-            // A follower of this epoch cannot be ahead of its leader; if it claims so, only what we have counts.
-            let appended = ack.appended.min(self.positions.end);
-            let progress = Progress { appended, flushed: ack.flushed.min(appended) };
-            leader.in_sync.on_ack(ack.node, progress);
+            leader.proposal.on_answer(&answered.outcome, &mut leader.followers, now);
+        }
+        match answered.outcome {
+            IsrOutcome::Accepted(new) => self.on_new_epoch(now, epochs, new, actions),
+            IsrOutcome::Refused | IsrOutcome::Unknown => {}
+        }
+    }
+
+    fn on_from_leader(
+        &mut self,
+        now: Millis,
+        epochs: &EpochHistory,
+        session: SessionKey,
+        said: FromLeader,
+        actions: &mut Vec<Action>,
+    ) {
+        let Role::Follower(following) = &mut self.role else { return };
+        match said {
+            FromLeader::Answer(answer) => {
+                // Planted: what the leader says of its log is believed before ours is cut.
+                if cfg!(weir_planted_bug = "B10")
+                    && let SessionAnswer::Diverged { end, .. } = answer
+                {
+                    let believed = end.min(self.positions.end);
+                    self.positions.high_watermark = self.positions.high_watermark.max(believed);
+                }
+                let at = self.positions;
+                if let Some(marks) = following.on_answer(session, answer, &at, epochs, now, actions) {
+                    self.take_over(marks, actions);
+                }
+            }
+            FromLeader::Batches(batches) => {
+                following.on_batches(session, &batches, &self.positions, epochs, now, actions);
+            }
+            FromLeader::Marks(marks) => {
+                if following.begun(session).is_some() {
+                    following.on_progress();
+                    self.take_over(marks, actions);
+                }
+            }
+        }
+    }
+
+    /// Takes over the leader's marks, as far as this log reaches.
+    fn take_over(&mut self, marks: Marks, actions: &mut Vec<Action>) {
+        let at = &mut self.positions;
+        at.high_watermark = at.high_watermark.max(marks.high_watermark.min(at.end));
+        let start = marks.log_start.min(at.high_watermark);
+        if start > at.start {
+            actions.push(Action::MoveStart { start });
+        }
+    }
+
+    fn on_session_lost(&mut self, now: Millis, session: SessionKey) {
+        if let Role::Follower(following) = &mut self.role {
+            following.on_session_lost(session, now);
+        }
+    }
+
+    fn on_truncated(&mut self, now: Millis, end: Offset) {
+        let at = &mut self.positions;
+        assert!(end <= at.end, "a cut log is no longer than it was");
+        *at = Positions {
+            start: at.start.min(end),
+            high_watermark: at.high_watermark.min(end),
+            flushed: at.flushed.min(end),
+            end,
+        };
+        self.on_cut(now, end);
+    }
+
+    fn on_restarted(&mut self, now: Millis, start: Offset) {
+        self.positions = Positions { start, high_watermark: start, flushed: start, end: start };
+        // A flush that is under way is of what was dropped.
+        self.on_cut(now, Offset(0));
+    }
+
+    fn on_cut(&mut self, now: Millis, flush_limit: Offset) {
+        if self.flushing {
+            self.flush_limit = Some(self.flush_limit.map_or(flush_limit, |limit| limit.min(flush_limit)));
+        }
+        self.counters.truncations += 1;
+        match &mut self.role {
+            Role::Follower(following) => following.on_cut(now),
+            Role::Leader(_) | Role::Offline(_) => panic!("{AWAITED}"),
         }
     }
 
     fn on_delete_records(&mut self, ticket: Ticket, before: Option<Offset>, actions: &mut Vec<Action>) {
         actions.push(match &mut self.role {
             Role::Leader(leader) => leader.delete_records(&self.positions, ticket, before),
+            Role::Follower(_) => {
+                Action::RecordsDeleted { ticket, result: Err(DeleteRecordsError::NotLeader) }
+            }
             Role::Offline(reason) => {
                 Action::RecordsDeleted { ticket, result: Err(reason.delete_records_error()) }
             }
@@ -269,48 +557,55 @@ impl Replica {
     fn on_start_moved(&mut self, start: Offset, actions: &mut Vec<Action>) {
         assert!(start >= self.positions.start, "the log's start never moves back");
         self.positions.start = start;
-        if let Role::Leader(leader) = &mut self.role {
-            actions.extend(leader.on_start_moved(start));
+        match &mut self.role {
+            Role::Leader(leader) => actions.extend(leader.on_start_moved(start)),
+            // It was the leader's mark that moved it.
+            Role::Follower(_) | Role::Offline(_) => {}
         }
+    }
+
+    fn on_start_refused(&mut self, actions: &mut Vec<Action>) {
+        match &mut self.role {
+            Role::Leader(leader) => actions.push(leader.on_start_refused()),
+            // The next marks try again.
+            Role::Follower(_) | Role::Offline(_) => {}
+        }
+    }
+
+    fn on_config_changed(&mut self, now: Millis, config: ReplicaConfig) {
+        if let Role::Leader(leader) = &mut self.role
+            && config.flush != self.config.flush
+        {
+            leader.followers.on_mode_change(leader_end(&self.positions, &self.config), now);
+        }
+        self.config = ReplicaConfig { waiters_max: self.config.waiters_max, ..config };
     }
 
     fn on_log_failed(&mut self, actions: &mut Vec<Action>) {
         self.flushing = false;
+        self.flush_limit = None;
         if let Role::Leader(leader) = &mut self.role {
             leader.answer_log_failed(actions);
         }
+        self.retire(actions);
         self.role = Role::Offline(OfflineReason::LogFailed);
     }
-
-    fn resign(&mut self, error: ProduceError, reason: OfflineReason, actions: &mut Vec<Action>) {
-        if let Role::Leader(leader) = &mut self.role {
-            leader.answer_all(error, actions);
-        }
-        self.role = Role::Offline(reason);
-    }
-
-    /// For inputs that answer what only a leader asks for.
-    fn leader_mut(&mut self) -> &mut Leader {
-        match &mut self.role {
-            Role::Leader(leader) => leader,
-            Role::Offline(_) => {
-                panic!("only a leader asks for such, and it comes back before anything else")
-            }
-        }
-    }
 }
+
+/// Why an answer to something that was never asked for cannot come.
+const AWAITED: &str = "only who asks for such gets it, and before anything else happens";
 
 impl OfflineReason {
     fn produce_error(self) -> ProduceError {
         match self {
-            Self::NotLeader => ProduceError::NotLeader,
+            Self::NoLeader => ProduceError::NotLeader,
             Self::LogFailed => ProduceError::LogFailed,
         }
     }
 
     fn delete_records_error(self) -> DeleteRecordsError {
         match self {
-            Self::NotLeader => DeleteRecordsError::NotLeader,
+            Self::NoLeader => DeleteRecordsError::NotLeader,
             Self::LogFailed => DeleteRecordsError::LogFailed,
         }
     }

@@ -18,13 +18,18 @@ pub struct View {
     pub last_stable: Offset,
     /// First offset that does not exist yet.
     pub end: Offset,
+    /// It leads, and its high watermark has come to the start of its leader epoch. Before, its predecessor may have committed,
+    /// and shown to consumers, more than it knows of (KIP-207).
+    pub committed_to_epoch_start: bool,
 }
 
 /// Whether the copy answers clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Standing {
     Leader,
-    /// Not the leader. Ask the metadata who is.
+    /// It follows the leader of its epoch. Consumers may read what is committed (KIP-392); everything else is the leader's.
+    Follower,
+    /// Nobody leads, or the copy has no part in the partition any more.
     NotLeader,
     /// The log has failed on this node.
     Failed,
@@ -57,7 +62,7 @@ impl View {
         }
         match self.standing {
             Standing::Leader => Ok(()),
-            Standing::NotLeader => Err(LeadershipError::NotLeader),
+            Standing::Follower | Standing::NotLeader => Err(LeadershipError::NotLeader),
             Standing::Failed => Err(LeadershipError::LogFailed),
         }
     }
