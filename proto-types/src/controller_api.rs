@@ -415,6 +415,12 @@ pub struct ProposedIsr {
     pub isr: Vec<(NodeId, BrokerEpoch)>,
 }
 
+impl ProposedIsr {
+    /// In place of the registration of a member that is in the ISR already and of which the leader, itself included, has
+    /// heard nothing in this leadership: it does not vouch for it.
+    pub const NOT_HEARD_FROM: BrokerEpoch = BrokerEpoch(-1);
+}
+
 /// See [`ControllerRequest::ElectLeaders`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ElectLeaders {

@@ -114,7 +114,11 @@ fn check_proposal(
             let message = format!("The ISR proposed for {at} names node {node}, which is no replica of it.");
             return reject(Reason::InvalidRequest, message);
         }
-        check_member(state, at, *node, *broker_epoch)?;
+        // A present member of which the leader has heard nothing stays; only joining takes the leader's word.
+        let vouched = *broker_epoch != ProposedIsr::NOT_HEARD_FROM || !before.isr.contains(node);
+        if vouched {
+            check_member(state, at, *node, *broker_epoch)?;
+        }
     }
     if !seen.contains(&leader) {
         let message = format!("The ISR proposed for {at} does not contain its leader, node {leader}.");
