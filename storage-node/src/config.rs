@@ -6,6 +6,7 @@
 
 use crate::disk::QueueLimits;
 use crate::partition::PartitionLimits;
+use crate::replication::ReplicationLimits;
 use figment::Figment;
 use figment::providers::{Env, Format, Serialized, Toml};
 use kafka_wire::HostPort;
@@ -42,6 +43,8 @@ pub struct Config {
     pub listeners: Vec<Listener>,
     /// The QUIC endpoint for short messages between daemons.
     pub control: ControlEndpoint,
+    /// The QUIC endpoint over which storage nodes replicate partitions.
+    pub data: DataEndpoint,
     /// Who this node is, to the other daemons.
     pub certificates: Certificates,
     /// `/metrics`, `/healthz`, `/readyz`.
@@ -84,6 +87,16 @@ pub struct ControlEndpoint {
     /// The local address; port 0 takes a free one.
     pub bind: SocketAddr,
     /// `host:port` that other daemons are told; the bound address if absent.
+    pub advertised: Option<String>,
+}
+
+/// The QUIC endpoint over which storage nodes replicate partitions.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct DataEndpoint {
+    /// The local address; port 0 takes a free one.
+    pub bind: SocketAddr,
+    /// `host:port` that other storage nodes are told; the bound address if absent.
     pub advertised: Option<String>,
 }
 
@@ -173,6 +186,24 @@ pub struct Limits {
     pub forwarded_requests_max: usize,
     /// How long the metadata may take to tell of a new owner when a coordinator says that it does not own a shard.
     pub coordinator_recheck_ms_max: u64,
+    /// Connections on which a follower's node follows one leader's node; partitions are spread over them.
+    pub replication_lanes: u16,
+    /// Longest that opening one of them may take.
+    pub replication_connect_ms_max: u64,
+    /// Bytes of one partition that a leader may have on their way to a follower, while few partitions share the memory.
+    pub replication_credit_bytes_max: usize,
+    /// The same, however many partitions share the memory. A single larger batch may always come.
+    pub replication_credit_bytes_min: usize,
+    /// Bytes from one leader's node that may wait to be appended here.
+    pub replication_peer_bytes_max: usize,
+    /// Bytes of one partition that are sent to a follower before it is the turn of the next partition.
+    pub replication_push_bytes_max: usize,
+    /// Reads for the followers on one connection that may wait for a disk at once.
+    pub replication_catch_up_reads_max: usize,
+    /// Partitions that one connection carries.
+    pub replication_sessions_max: usize,
+    /// Changes of in-sync sets that are proposed to the controllers in one request.
+    pub isr_proposals_max: usize,
 }
 
 impl Default for Config {
@@ -185,6 +216,7 @@ impl Default for Config {
             controllers: Vec::new(),
             listeners: Vec::new(),
             control: ControlEndpoint::default(),
+            data: DataEndpoint::default(),
             certificates: Certificates::default(),
             http: Http::default(),
             log: Log::default(),
@@ -205,6 +237,12 @@ impl Default for Certificates {
 impl Default for ControlEndpoint {
     fn default() -> Self {
         Self { bind: SocketAddr::from((Ipv4Addr::LOCALHOST, 9182)), advertised: None }
+    }
+}
+
+impl Default for DataEndpoint {
+    fn default() -> Self {
+        Self { bind: SocketAddr::from((Ipv4Addr::LOCALHOST, 9192)), advertised: None }
     }
 }
 
@@ -251,6 +289,18 @@ impl Default for Limits {
             // As many as a coordinator takes of one node by default.
             forwarded_requests_max: 20_000,
             coordinator_recheck_ms_max: 500,
+            // A connection uses about one core for its encryption.
+            replication_lanes: 2,
+            replication_connect_ms_max: 1_000,
+            // Several batches of the largest default size.
+            replication_credit_bytes_max: 4 << 20,
+            replication_credit_bytes_min: 64 << 10,
+            replication_peer_bytes_max: 64 << 20,
+            // So that a partition that catches up delays the others by a millisecond at most.
+            replication_push_bytes_max: 256 << 10,
+            replication_catch_up_reads_max: 4,
+            replication_sessions_max: 100_000,
+            isr_proposals_max: 1_000,
         }
     }
 }
@@ -376,6 +426,14 @@ impl Config {
             )),
             None => {}
         }
+        match &self.data.advertised {
+            Some(advertised) => check_address(faults, "data.advertised", advertised),
+            None if self.data.bind.ip().is_unspecified() => faults.push(format!(
+                "data.bind {} is a wildcard: say in data.advertised which host:port other storage nodes are to use",
+                self.data.bind
+            )),
+            None => {}
+        }
     }
 
     /// A broker config: the value in `[kafka]`, else the default of the schema, else nothing.
@@ -438,6 +496,21 @@ impl Config {
         }
     }
 
+    /// The bounds of replication.
+    pub(crate) fn replication_limits(&self) -> ReplicationLimits {
+        let limits = &self.limits;
+        ReplicationLimits {
+            lanes: limits.replication_lanes,
+            connect_max: Duration::from_millis(limits.replication_connect_ms_max),
+            credit_bytes_max: limits.replication_credit_bytes_max,
+            credit_bytes_min: limits.replication_credit_bytes_min,
+            peer_bytes_max: limits.replication_peer_bytes_max,
+            push_bytes_max: limits.replication_push_bytes_max,
+            catch_up_reads_max: limits.replication_catch_up_reads_max,
+            sessions_max: limits.replication_sessions_max,
+        }
+    }
+
     /// The configuration as TOML, without secrets.
     pub fn print_redacted(&self) -> Result<String, toml::ser::Error> {
         let mut shown = self.clone();
@@ -467,11 +540,26 @@ impl Limits {
             ("read_queue_max", self.read_queue_max as u64),
             ("metadata_deltas_pending_max", self.metadata_deltas_pending_max as u64),
             ("forwarded_requests_max", self.forwarded_requests_max as u64),
+            ("replication_lanes", u64::from(self.replication_lanes)),
+            ("replication_connect_ms_max", self.replication_connect_ms_max),
+            ("replication_credit_bytes_max", self.replication_credit_bytes_max as u64),
+            ("replication_credit_bytes_min", self.replication_credit_bytes_min as u64),
+            ("replication_peer_bytes_max", self.replication_peer_bytes_max as u64),
+            ("replication_push_bytes_max", self.replication_push_bytes_max as u64),
+            ("replication_catch_up_reads_max", self.replication_catch_up_reads_max as u64),
+            ("replication_sessions_max", self.replication_sessions_max as u64),
+            ("isr_proposals_max", self.isr_proposals_max as u64),
         ];
         for (name, value) in positive {
             if value == 0 {
                 faults.push(format!("limits.{name} must be at least 1"));
             }
+        }
+        if self.replication_credit_bytes_max < self.replication_credit_bytes_min {
+            faults.push(
+                "limits.replication_credit_bytes_max must not be below replication_credit_bytes_min"
+                    .to_owned(),
+            );
         }
         if self.controller_retry_ms_max < self.controller_retry_ms_min {
             faults

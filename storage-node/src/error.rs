@@ -35,6 +35,9 @@ pub enum StartError {
     /// The internal endpoint cannot be opened.
     #[error("control endpoint: {0}")]
     Control(#[from] quic_transport::BindError),
+    /// The endpoint for replication cannot be opened.
+    #[error("data endpoint: {0}")]
+    Data(quic_transport::BindError),
     /// A Kafka listener cannot be opened.
     #[error("{0}")]
     Listener(#[from] kafka_wire::BindError),

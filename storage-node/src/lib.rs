@@ -26,6 +26,7 @@ mod open_partitions;
 mod partition;
 mod producer_ids;
 mod published_image;
+mod replication;
 mod session;
 mod shard_logs;
 #[cfg(test)]

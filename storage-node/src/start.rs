@@ -18,6 +18,11 @@ use crate::node::{Node, NodeParts};
 use crate::open_partitions::open_partitions;
 use crate::partition::{PartitionMetrics, Partitions, PartitionsConfig};
 use crate::published_image::PublishedImage;
+use crate::replication::data_thread::DataThread;
+use crate::replication::follower_lanes::LaneParts;
+use crate::replication::isr_proposer::IsrProposer;
+use crate::replication::lane_server::{self, LaneServer, LaneServerSlot};
+use crate::replication::{FollowerLanes, IsrProposals, Replication, ReplicationMetrics};
 use crate::session::{Session, SessionState};
 use crate::shard_logs::{self, ShardLogs, ShardLogsSlot};
 use crate::supervisor::Supervisor;
@@ -51,17 +56,32 @@ pub async fn start(config: Config) -> Result<NodeHandle, StartError> {
     let metrics = Metrics::register(&mut registry);
     let credentials = load_credentials(&config)?;
     let directories = open_directories(&config).await?;
-    let keys = NodeKeys::load_or_create(&directories[0].path().join(NODE_KEYS_FILE))?.endpoint("control");
+    let keys = NodeKeys::load_or_create(&directories[0].path().join(NODE_KEYS_FILE))?;
     let listeners = bind_kafka(&config)?;
     let shard_logs = ShardLogsSlot::default();
     let router = shard_logs::add_routes(Router::builder(), &shard_logs).build();
-    let control =
-        ControlThread::start(config.control.bind, credentials, keys, router, metrics.transport.clone())
-            .await?;
+    let control = ControlThread::start(
+        config.control.bind,
+        credentials.clone(),
+        keys.endpoint("control"),
+        router,
+        metrics.transport.clone(),
+    )
+    .await?;
+    let lane_server = LaneServerSlot::default();
+    let data = DataThread::start(
+        config.data.bind,
+        credentials,
+        keys.endpoint("data"),
+        config.wire_limits().frame_bytes_max,
+        lane_server::router(&lane_server),
+        metrics.data_transport.clone(),
+    )
+    .await?;
     let (phase, phase_seen) = watch::channel(Phase::Starting);
     let session_state = watch::Sender::new(SessionState::default());
     let http = serve_http(&config, registry, phase_seen.clone(), session_state.subscribe()).await?;
-    let bound = Bound { directories, listeners, control, shard_logs, http };
+    let bound = Bound { directories, listeners, control, shard_logs, data, lane_server, http };
     run(config, bound, metrics, (phase, phase_seen), session_state)
 }
 
@@ -70,7 +90,9 @@ struct Metrics {
     node: Arc<NodeMetrics>,
     wire: Arc<WireMetrics>,
     partitions: PartitionMetrics,
+    replication: ReplicationMetrics,
     transport: TransportMetrics,
+    data_transport: TransportMetrics,
 }
 
 impl Metrics {
@@ -80,7 +102,11 @@ impl Metrics {
             node: Arc::new(NodeMetrics::register(registry)),
             wire: WireMetrics::new(registry),
             partitions: PartitionMetrics::register(registry),
+            replication: ReplicationMetrics::register(registry),
             transport: TransportMetrics::register(registry.sub_registry_with_prefix("weir_storage_node")),
+            data_transport: TransportMetrics::register(
+                registry.sub_registry_with_prefix("weir_storage_node_data"),
+            ),
         }
     }
 }
@@ -91,6 +117,8 @@ struct Bound {
     listeners: Vec<BoundListener>,
     control: ControlThread,
     shard_logs: ShardLogsSlot,
+    data: DataThread,
+    lane_server: LaneServerSlot,
     http: Option<HttpServer>,
 }
 
@@ -102,30 +130,60 @@ fn run(
     (phase, phase_seen): (watch::Sender<Phase>, watch::Receiver<Phase>),
     session_state: watch::Sender<SessionState>,
 ) -> Result<NodeHandle, StartError> {
-    let Bound { directories, listeners, control, shard_logs, http } = bound;
+    let Bound { directories, listeners, control, shard_logs, data, lane_server, http } = bound;
     let clock = Clock::start();
     let call_max = Duration::from_millis(config.limits.controller_call_ms_max);
     let seed = Uuid::new_v4().as_u64_pair().0;
     let client =
         ControllerClient::new(control.transport(), &config.controllers, timing(&config), clock, seed)?;
     let client = Arc::new(client);
-    let registration = registration(&config, &directories, &listeners, control.local_addr());
+    let registration =
+        registration(&config, &directories, &listeners, control.local_addr(), data.local_addr());
     let incarnation = registration.incarnation;
     let kafka: Vec<KafkaAddress> = listeners.iter().map(kafka_address).collect();
     let file_configs = file_configs(&config, &kafka);
-    let partitions = start_partitions(&config, &file_configs, directories, clock, metrics.partitions)?;
+    let published = Arc::new(PublishedImage::default());
+    let (stopping, broker_epoch) = (watch::Sender::new(false), watch::Sender::new(None));
+    let lane_parts = LaneParts {
+        transport: data.transport(),
+        published: Arc::clone(&published),
+        broker_epoch: broker_epoch.subscribe(),
+        limits: config.replication_limits(),
+        metrics: metrics.replication.clone(),
+    };
+    let replication = Arc::new(Replication {
+        lanes: FollowerLanes::new(lane_parts, data.runtime().clone()),
+        proposals: Arc::new(IsrProposals::default()),
+        metrics: metrics.replication.clone(),
+    });
+    let proposer = IsrProposer {
+        me: NodeId(config.node_id),
+        proposals: Arc::clone(&replication.proposals),
+        controller: Arc::clone(&client) as Arc<dyn ControllerPort>,
+        broker_epoch: broker_epoch.subscribe(),
+        batch_max: config.limits.isr_proposals_max,
+        call_max,
+        metrics: metrics.replication.clone(),
+    };
+    let partitions =
+        start_partitions(&config, &file_configs, directories, clock, metrics.partitions, replication)?;
 
     let served = shard_logs.set(ShardLogs { partitions: Arc::clone(&partitions), clock });
     assert!(served.is_ok(), "the partitions are started once");
+    let served = lane_server.set(LaneServer::new(
+        config.cluster_id.clone(),
+        Arc::clone(&partitions),
+        config.replication_limits(),
+        metrics.replication,
+    ));
+    assert!(served.is_ok(), "the partitions are started once");
 
-    let published = Arc::new(PublishedImage::default());
     let coordinators = Coordinators::new(
         control.transport(),
         Arc::clone(&published),
         forward_limits(&config),
         Arc::clone(&metrics.node),
     );
-    let (stopping, broker_epoch) = (watch::Sender::new(false), watch::Sender::new(None));
     let node = Arc::new(Node::new(NodeParts {
         config: &config,
         file_configs,
@@ -164,6 +222,7 @@ fn run(
     let (http_address, control_address) = (http.as_ref().map(HttpServer::local_addr), control.local_addr());
     let (stop, stop_seen) = watch::channel(false);
     let feed = tokio::spawn(feed.run());
+    let proposing = tokio::spawn(proposer.run());
     let opening = tokio::spawn(open_partitions(Arc::clone(&node), to_open, incarnation, metrics.node));
     let supervisor = Supervisor {
         config,
@@ -172,11 +231,12 @@ fn run(
         wire_metrics: metrics.wire,
         http,
         control,
+        data,
         phase,
         session: session_state.subscribe(),
         stopping,
         stop: stop_seen,
-        following: [feed, opening],
+        following: [feed, opening, proposing],
     };
     let supervisor = tokio::spawn(supervisor.run());
     Ok(NodeHandle {
@@ -195,6 +255,7 @@ fn start_partitions(
     directories: Vec<DataDir>,
     clock: Clock,
     metrics: PartitionMetrics,
+    replication: Arc<Replication>,
 ) -> Result<Arc<Partitions>, StartError> {
     let config = PartitionsConfig {
         node: NodeId(config.node_id),
@@ -202,6 +263,7 @@ fn start_partitions(
         limits: config.partition_limits(),
         clock,
         metrics,
+        replication,
     };
     Partitions::start(config, directories).map_err(|error| StartError::Thread { name: "partitions", error })
 }
@@ -284,12 +346,15 @@ fn registration(
     directories: &[DataDir],
     listeners: &[BoundListener],
     control: SocketAddr,
+    data: SocketAddr,
 ) -> RegisterNode {
-    let control_address = match config.control.advertised.as_deref().and_then(|text| text.parse().ok()) {
-        Some(HostPort { host, port: 0 }) => HostPort::new(host, control.port()),
-        Some(advertised) => advertised,
-        None => HostPort::new(control.ip().to_string(), control.port()),
-    };
+    let advertised =
+        |given: &Option<String>, bound: SocketAddr| match given.as_deref().and_then(|text| text.parse().ok())
+        {
+            Some(HostPort { host, port: 0 }) => HostPort::new(host, bound.port()),
+            Some(advertised) => advertised,
+            None => HostPort::new(bound.ip().to_string(), bound.port()),
+        };
     let listener = |bound: &BoundListener| Listener {
         name: bound.info().name.clone(),
         host: bound.info().advertised.host.clone(),
@@ -301,9 +366,8 @@ fn registration(
         incarnation: Incarnation(Uuid::new_v4()),
         directories: directories.iter().map(|directory| DirectoryId(directory.directory_id())).collect(),
         listeners: listeners.iter().map(listener).collect(),
-        control_address: control_address.to_string(),
-        // Nothing is replicated yet, so there is no data endpoint to tell of.
-        data_address: String::new(),
+        control_address: advertised(&config.control.advertised, control).to_string(),
+        data_address: advertised(&config.data.advertised, data).to_string(),
         rack: config.rack.clone(),
     }
 }

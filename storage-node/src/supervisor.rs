@@ -7,6 +7,7 @@ use crate::error::NodeFailure;
 use crate::handle::Phase;
 use crate::kafka::api_table::api_table;
 use crate::node::Node;
+use crate::replication::data_thread::DataThread;
 use crate::session::SessionState;
 use kafka_wire::{BoundListener, Server, WireMetrics};
 use std::sync::Arc;
@@ -26,12 +27,13 @@ pub(crate) struct Supervisor {
     pub(crate) wire_metrics: Arc<WireMetrics>,
     pub(crate) http: Option<HttpServer>,
     pub(crate) control: ControlThread,
+    pub(crate) data: DataThread,
     pub(crate) phase: watch::Sender<Phase>,
     pub(crate) session: watch::Receiver<SessionState>,
     pub(crate) stopping: watch::Sender<bool>,
     pub(crate) stop: watch::Receiver<bool>,
-    /// The tasks that follow the metadata.
-    pub(crate) following: [JoinHandle<()>; 2],
+    /// The tasks that follow the metadata, and tell the controllers of in-sync sets.
+    pub(crate) following: [JoinHandle<()>; 3],
 }
 
 impl Supervisor {
@@ -68,6 +70,7 @@ impl Supervisor {
             task.abort();
         }
         self.node.partitions().close().await;
+        self.data.shutdown(CLOSE_GRACE).await;
         self.phase.send_if_modified(|phase| match phase {
             Phase::Failed(_) => false,
             Phase::Starting | Phase::Ready => {

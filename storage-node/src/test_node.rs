@@ -127,6 +127,7 @@ impl TestNode {
             limits: PartitionLimits::default(),
             clock: Clock::start(),
             metrics: PartitionMetrics::default(),
+            replication: crate::replication::Replication::alone(),
         };
         let node = Node::new(NodeParts {
             config: &config,

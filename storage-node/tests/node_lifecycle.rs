@@ -42,6 +42,7 @@ fn config(controller: &FakeController, dir: &Path) -> Config {
         ..Config::default()
     };
     config.control.bind = any_port;
+    config.data.bind = any_port;
     config.http.address = any_port;
     config
 }

@@ -5,5 +5,6 @@ mod daemons;
 mod group_members;
 mod groups_cli;
 mod kill9;
+mod replication;
 mod separate_daemons;
 mod weir_dev;

@@ -18,7 +18,6 @@ use rustix::process::Signal;
 use crate::daemons::get;
 
 const STOP_LIMIT: Duration = Duration::from_secs(30);
-const NODE_ID: u64 = 1;
 
 /// One daemon: how to start it, and the running process.
 pub(crate) struct Daemon {
@@ -97,7 +96,7 @@ impl Daemons {
         let daemons =
             ports.iter().map(|(id, port)| controller(&run_dir, &authority, *id, *port, &ports)).collect();
         let kafka_port = free_port();
-        let node = storage_node(&run_dir, &authority, kafka_port, &ports);
+        let node = storage_node(&run_dir, &authority, 1, kafka_port, &ports);
         Daemons { controllers: daemons, node, coordinators: Vec::new(), kafka_port, run_dir }
     }
 
@@ -108,7 +107,7 @@ impl Daemons {
         let ports = [(1, free_port())];
         let controller = controller(&run_dir, &authority, 1, ports[0].1, &ports);
         let kafka_port = free_port();
-        let node = storage_node(&run_dir, &authority, kafka_port, &ports);
+        let node = storage_node(&run_dir, &authority, 1, kafka_port, &ports);
         let coordinators =
             (1..=coordinators).map(|id| coordinator(&run_dir, &authority, id, &ports)).collect();
         let mut cluster = Daemons { controllers: vec![controller], node, coordinators, kafka_port, run_dir };
@@ -129,7 +128,7 @@ impl Daemons {
 }
 
 /// Long enough to need no clock.
-fn validity() -> Validity {
+pub(crate) fn validity() -> Validity {
     let two_centuries = Duration::from_secs(200 * 365 * 24 * 3600);
     Validity { not_before: SystemTime::UNIX_EPOCH, not_after: SystemTime::UNIX_EPOCH + two_centuries }
 }
@@ -144,7 +143,7 @@ fn issue(run_dir: &RunDir, authority: &CertificateAuthority, role: Role, id: u64
     files
 }
 
-fn controller(
+pub(crate) fn controller(
     run_dir: &RunDir,
     authority: &CertificateAuthority,
     id: u64,
@@ -168,29 +167,30 @@ fn controller(
     daemon(run_dir, "weir-controller", &format!("controller-{id}"), &config, http_port)
 }
 
-fn storage_node(
+pub(crate) fn storage_node(
     run_dir: &RunDir,
     authority: &CertificateAuthority,
+    id: u64,
     kafka_port: u16,
     controllers: &[(u64, u16)],
 ) -> Daemon {
-    let files = issue(run_dir, authority, Role::StorageNode, NODE_ID);
-    let (http_port, control_port) = (free_port(), free_port());
+    let files = issue(run_dir, authority, Role::StorageNode, id);
+    let (http_port, control_port, data_port) = (free_port(), free_port(), free_port());
     let mut config = format!(
-        "cluster_id = {:?}\nnode_id = {NODE_ID}\ndata_dirs = [{:?}]\n",
+        "cluster_id = {:?}\nnode_id = {id}\ndata_dirs = [{:?}]\n",
         authority.cluster_id(),
-        run_dir.join("storage-node-1/data"),
+        run_dir.join(&format!("storage-node-{id}/data")),
     );
     for (id, port) in controllers {
         config.push_str(&format!("[[controllers]]\nid = {id}\naddress = \"127.0.0.1:{port}\"\n"));
     }
     config.push_str(&format!(
         "[[listeners]]\nname = \"clients\"\nbind = \"127.0.0.1:{kafka_port}\"\n\
-         [control]\nbind = \"127.0.0.1:{control_port}\"\n\
+         [control]\nbind = \"127.0.0.1:{control_port}\"\n[data]\nbind = \"127.0.0.1:{data_port}\"\n\
          [certificates]\nauthority = {:?}\ncertificate = {:?}\nkey = {:?}\n[http]\naddress = \"127.0.0.1:{http_port}\"\n",
         files.authority, files.certificate, files.key,
     ));
-    daemon(run_dir, "weir-storage-node", "storage-node-1", &config, http_port)
+    daemon(run_dir, "weir-storage-node", &format!("storage-node-{id}"), &config, http_port)
 }
 
 fn coordinator(

@@ -6,12 +6,14 @@ use bytes::Bytes;
 use log_engine::FlushDone;
 use proto_types::coordinator_api::{ShardAppended, ShardLogError};
 use proto_types::ids::{CoordinatorEpoch, Millis, Offset, TopicPartition};
+use proto_types::replication_api::{Marks, SessionAnswer};
 use records::BatchHeader;
-use storage_node_core::{Acks, DeleteRecordsError, NewEpoch, ProduceError};
-use tokio::sync::oneshot;
+use storage_node_core::{Acks, DeleteRecordsError, IsrAnswered, NewEpoch, ProduceError};
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use crate::disk::event_queue::Permit;
 use crate::partition::{PartitionHandle, ProduceOutcome, TopicSettings};
+use crate::replication::{FollowerSession, LeaderSession};
 
 /// One thing for the log thread to do.
 #[derive(Debug)]
@@ -30,6 +32,18 @@ pub(crate) enum Event {
     DeleteRecords(DeleteRecords),
     /// Append what a coordinator wants in the log of its shard.
     AppendToShard(AppendToShard),
+    /// A follower wants to follow this copy.
+    OpenSession { session: Arc<LeaderSession> },
+    /// A follower told how far it is: the session has the newest that it told.
+    FollowerAck { session: Arc<LeaderSession> },
+    /// A follower's session is over.
+    SessionEnded { session: Arc<LeaderSession> },
+    /// The leader said something in a session of this copy.
+    FromLeader(FromLeader),
+    /// A session of this copy is over.
+    SessionLost { session: Arc<FollowerSession> },
+    /// What came of a proposal of an in-sync set.
+    IsrAnswered { id: TopicPartition, answered: IsrAnswered },
     /// A flush is over.
     Flushed(FlushDone),
     /// Flush and close everything, then end.
@@ -92,4 +106,39 @@ pub(crate) struct AppendToShard {
     pub(crate) deadline: Millis,
     pub(crate) reply: oneshot::Sender<Result<ShardAppended, ShardLogError>>,
     pub(crate) permit: Permit,
+}
+
+/// See [`Event::FromLeader`].
+#[derive(Debug)]
+pub(crate) enum FromLeader {
+    /// What comes of the session.
+    Answer { session: Arc<FollowerSession>, answer: SessionAnswer },
+    /// More of the log.
+    Batches(BatchesFromLeader),
+    /// Marks have moved: the session has the newest.
+    Marks { session: Arc<FollowerSession> },
+}
+
+/// Whole batches that passed [`check_batches`](crate::replication::batches_from_leader::check_batches).
+#[derive(Debug)]
+pub(crate) struct BatchesFromLeader {
+    pub(crate) session: Arc<FollowerSession>,
+    /// First offset that the leader means to be new here.
+    pub(crate) from: Offset,
+    pub(crate) marks: Marks,
+    pub(crate) bytes: Bytes,
+    /// One for each batch; at least one.
+    pub(crate) headers: Vec<BatchHeader>,
+    /// Its share of the memory for what waits to be appended.
+    pub(crate) _memory: OwnedSemaphorePermit,
+}
+
+impl FromLeader {
+    /// In which session.
+    pub(crate) fn session(&self) -> &Arc<FollowerSession> {
+        match self {
+            FromLeader::Answer { session, .. } | FromLeader::Marks { session } => session,
+            FromLeader::Batches(batches) => &batches.session,
+        }
+    }
 }

@@ -15,6 +15,7 @@ use log_engine::{DataDir, FlushDone, Flusher, FlusherConfig, Log, LogName, OpenE
 use parking_lot::{Mutex, RwLock};
 use proto_types::coordinator_api::ShardLogError;
 use proto_types::ids::{Millis, NodeId, PartitionIndex, TopicId, TopicPartition};
+use proto_types::replication_api::SessionAnswer;
 use storage_node_core::{DeleteRecordsError, Input, ProduceError};
 use tokio::sync::oneshot;
 
@@ -26,6 +27,8 @@ use crate::disk::remover::Remover;
 use crate::disk::slot::Slot;
 use crate::partition::handle::{Fence, PartitionHandle, ReaderHandle, Shared};
 use crate::partition::{PartitionMetrics, fetch_wait::FetchWaiters};
+use crate::replication::Replication;
+use crate::replication::metrics::ReplicationState;
 
 /// Events after which flushes are handed over though more events wait.
 const EVENTS_BETWEEN_FLUSHES: usize = 64;
@@ -50,6 +53,7 @@ pub(crate) struct LogThread {
     pub(crate) health: Arc<DiskHealth>,
     pub(crate) clock: Clock,
     pub(crate) metrics: PartitionMetrics,
+    pub(crate) replication: Arc<Replication>,
 }
 
 /// The thread while it runs.
@@ -183,6 +187,25 @@ impl Running {
                 true => self.with_slot(request.id, |slot| slot.append_to_shard(request)),
                 false => drop(request.reply.send(Err(ShardLogError::NotLeader))),
             },
+            Event::OpenSession { session } => match self.slots.contains_key(&session.partition.id()) {
+                true => self.with_slot(session.partition.id(), |slot| slot.on_open_session(session)),
+                false => session.answer(SessionAnswer::NotServed, None),
+            },
+            Event::FollowerAck { session } => {
+                self.with_slot(session.partition.id(), |slot| slot.on_follower_ack(&session));
+            }
+            Event::SessionEnded { session } => {
+                self.with_slot(session.partition.id(), |slot| slot.on_session_ended(&session));
+            }
+            Event::FromLeader(from) => {
+                self.with_slot(from.session().id, |slot| slot.on_from_leader(from));
+            }
+            Event::SessionLost { session } => {
+                self.with_slot(session.id, |slot| slot.on_session_lost(&session));
+            }
+            Event::IsrAnswered { id, answered } => {
+                self.with_slot(id, |slot| slot.on_isr_answered(answered));
+            }
             Event::Flushed(done) => {
                 self.with_slot(partition_of(done.log), |slot| slot.on_flushed(done));
             }
@@ -194,6 +217,7 @@ impl Running {
     fn with_slot(&mut self, id: TopicPartition, happen: impl FnOnce(&mut Slot)) {
         let Some(slot) = self.slots.get_mut(&id) else { return };
         happen(slot);
+        slot.dropped_logs.drain(..).for_each(|log| self.remover.remove(log));
         if slot.flush_wanted {
             self.dirty.insert(id);
         }
@@ -249,7 +273,14 @@ impl Running {
             fence: Fence::default(),
         });
         let thread = &self.thread;
-        let slot = Slot::new(thread.me, log, Arc::clone(&shared), thread.clock, thread.metrics.clone());
+        let slot = Slot::new(
+            thread.me,
+            log,
+            Arc::clone(&shared),
+            thread.clock,
+            thread.metrics.clone(),
+            Arc::clone(&thread.replication),
+        );
         let before = self.slots.insert(id, slot);
         assert!(before.is_none(), "the registry opens a copy once");
         self.with_slot(id, |slot| slot.step(Input::NewEpoch(epoch)));
@@ -311,6 +342,9 @@ impl Running {
             self.looked_around = now;
             let oldest = self.slots.values().filter_map(|slot| slot.flushing_since).min();
             self.thread.health.set_oldest_flush(oldest);
+            let state = self.slots.values_mut().map(Slot::replication_state);
+            let state = state.fold(ReplicationState::default(), ReplicationState::and);
+            self.thread.replication.metrics.set_state(self.thread.directory, state);
             for (&id, slot) in &mut self.slots {
                 if std::mem::take(&mut slot.flush_again) {
                     slot.flush_wanted = true;

@@ -2,6 +2,7 @@
 //!
 //! [`Slot::step`] is the loop of the state machine: ask the replica what to do, do it in order, feed back what came of it.
 
+mod replicate;
 mod shard;
 
 use std::collections::{HashMap, VecDeque};
@@ -12,8 +13,8 @@ use log_engine::{AppendError, DetachedLog, FlushDone, FlushHandle, Log};
 use proto_types::ids::{LeaderEpoch, Millis, NodeId, Offset};
 use records::{BatchHeader, TimestampType};
 use storage_node_core::{
-    Action, DeleteRecordsError, Input, ProduceError, Produced, ProducerStamp, Proposal, Replica, Standing,
-    Ticket, View,
+    Action, DeleteRecordsError, Input, LogFacts, ProduceError, Produced, ProducerStamp, Proposal, Replica,
+    Standing, Ticket, View,
 };
 use tokio::sync::oneshot;
 
@@ -23,6 +24,9 @@ use crate::disk::event_queue::Permit;
 use crate::partition::PartitionMetrics;
 use crate::partition::handle::Shared;
 use crate::partition::{ProduceOutcome, TopicSettings};
+use crate::replication::Replication;
+use crate::replication::follower_session::LogEnds;
+use replicate::Replicating;
 use shard::{ShardState, WaitingShard};
 
 /// Appends whose sizes are remembered one by one until they are committed; beyond it they are added up.
@@ -58,6 +62,10 @@ pub(crate) struct Slot {
     waiting: HashMap<Ticket, Waiting>,
     /// What is known of it as a shard of a coordinator; nothing for ordinary topics.
     shard: ShardState,
+    /// Its sessions with other nodes.
+    replicating: Replicating,
+    /// Files of logs that were dropped, for somebody who has time to remove them.
+    pub(crate) dropped_logs: Vec<DetachedLog>,
     next_ticket: u64,
     /// Appends that are not committed: end offset and bytes, in order.
     uncommitted: VecDeque<(Offset, i64)>,
@@ -81,6 +89,7 @@ impl Slot {
         shared: Arc<Shared>,
         clock: Clock,
         metrics: PartitionMetrics,
+        replication: Arc<Replication>,
     ) -> Self {
         let settings = shared.settings.load_full();
         let (start, flushed, end) = (Offset(log.start()), Offset(log.flushed()), Offset(log.end()));
@@ -95,6 +104,8 @@ impl Slot {
             settings,
             waiting: HashMap::new(),
             shard,
+            replicating: Replicating::new(replication),
+            dropped_logs: Vec::new(),
             next_ticket: 0,
             uncommitted: VecDeque::new(),
             flush_wanted: false,
@@ -115,6 +126,7 @@ impl Slot {
             high_watermark: Offset(log.start()),
             last_stable: Offset(log.start()),
             end: Offset(log.end()),
+            committed_to_epoch_start: false,
         }
     }
 
@@ -197,6 +209,9 @@ impl Slot {
         let end = self.log.on_flushed(done);
         if let Some(reason) = self.log.poisoned().map(str::to_owned) {
             self.fail(&reason);
+        } else if wanted > self.log.end() {
+            // The log was cut meanwhile.
+            self.flush_wanted = true;
         } else if end < wanted {
             self.flush_again = true;
         } else {
@@ -222,6 +237,7 @@ impl Slot {
         for (_, waiting) in self.waiting.drain() {
             waiting.refuse(ProduceError::NotLeader, DeleteRecordsError::NotLeader);
         }
+        self.replicating.close();
         {
             let mut view = self.shared.view.write();
             view.standing = Standing::NotLeader;
@@ -235,7 +251,8 @@ impl Slot {
 
     fn run(&mut self, input: Input, batch: &mut Option<Batch>) {
         let now = self.clock.monotonic();
-        for action in self.replica.step(now, self.log.producers(), input) {
+        let log = LogFacts { producers: self.log.producers(), epochs: self.log.epochs() };
+        for action in self.replica.step(now, log, input) {
             match action {
                 Action::Append { ticket, base_offset, leader_epoch } => {
                     let batch =
@@ -257,6 +274,31 @@ impl Slot {
                     }
                 }
                 Action::Publish(view) => self.publish(view),
+                Action::AppendBatches { ticket } => {
+                    let came_of_it = self.append_batches(ticket);
+                    self.step(came_of_it);
+                }
+                Action::Truncate { to, below_high_watermark } => {
+                    let came_of_it = self.truncate(to, below_high_watermark);
+                    self.step(came_of_it);
+                }
+                Action::RestartAt { start, below_high_watermark } => {
+                    let came_of_it = self.restart_at(start, below_high_watermark);
+                    self.step(came_of_it);
+                }
+                Action::OpenSession { leader, session, leader_epoch, log_start, log_end, last_epoch } => {
+                    let ends = LogEnds { log_start, log_end, last_epoch };
+                    self.open_session(leader, session, leader_epoch, ends);
+                }
+                Action::CloseSession { session } => self.replicating.close_session(session),
+                Action::Ack { session, appended, flushed } => {
+                    self.replicating.ack(session, appended, flushed)
+                }
+                Action::AnswerSession { session, answer } => self.answer_session(session, answer),
+                Action::EndSession { session } => self.replicating.end_session(session),
+                Action::ProposeIsr { leader_epoch, partition_epoch, isr } => {
+                    self.propose_isr(leader_epoch, partition_epoch, isr);
+                }
             }
         }
     }
@@ -377,6 +419,7 @@ impl Slot {
         if leadership(&before) != leadership(&view) || before.start != view.start {
             self.shared.fetch_waiters.disturb();
         }
+        self.replicating.wake_followers();
         self.answer_repeated(&view);
     }
 

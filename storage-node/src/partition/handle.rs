@@ -180,6 +180,12 @@ impl PartitionHandle {
         Ok(PendingProduce(answer))
     }
 
+    /// Tells the log thread something that is bounded by what it is about. A queue that is closed belongs to a node that
+    /// is stopping.
+    pub(crate) fn tell(&self, event: Event) {
+        drop(self.shared.queue.push(event));
+    }
+
     /// Refuses coordinators that are older than the newest claim.
     pub(crate) fn check_fence(&self, epoch: CoordinatorEpoch) -> Result<(), ShardLogError> {
         self.shared.fence.check(epoch)

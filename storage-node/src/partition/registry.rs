@@ -13,7 +13,7 @@ use std::time::Duration;
 use log_engine::{DataDir, FlusherConfig};
 use parking_lot::{Mutex, RwLock};
 use proto_types::ids::{NodeId, TopicPartition};
-use proto_types::metadata::ConfigResource;
+use proto_types::metadata::{ConfigResource, PartitionState};
 use storage_node_core::NewEpoch;
 use storage_node_core::effective_config::ConfigView;
 use storage_node_core::image::{ClusterImage, ConfigMap, ImageDelta, LocalPartition};
@@ -28,6 +28,7 @@ use crate::disk::event_queue::{EventQueue, QueueLimits};
 use crate::disk::health::DiskHealth;
 use crate::disk::log_thread::{LogThread, partition_of};
 use crate::disk::read_pool::ReadPool;
+use crate::replication::Replication;
 
 /// How often the disks are looked at.
 const HEALTH_INTERVAL: Duration = Duration::from_millis(250);
@@ -76,6 +77,7 @@ pub(crate) struct PartitionsConfig {
     pub(crate) limits: PartitionLimits,
     pub(crate) clock: Clock,
     pub(crate) metrics: PartitionMetrics,
+    pub(crate) replication: Arc<Replication>,
 }
 
 /// What is known of a partition on this node.
@@ -153,6 +155,7 @@ impl Partitions {
                 health: Arc::clone(&health),
                 clock: config.clock,
                 metrics: config.metrics.clone(),
+                replication: Arc::clone(&config.replication),
             };
             let thread = Mutex::new(Some(thread.start(limits.flusher.clone())?));
             directories.push(Directory { data, queue, health, thread });
@@ -305,7 +308,7 @@ impl Partitions {
         local: &LocalPartition,
     ) -> Option<oneshot::Receiver<()>> {
         let (done, receiver) = oneshot::channel();
-        let event = Event::NewEpoch { id: local.id, epoch: new_epoch(local), done };
+        let event = Event::NewEpoch { id: local.id, epoch: new_epoch(&local.state), done };
         self.send(handle.directory(), event).await;
         Some(receiver)
     }
@@ -318,7 +321,8 @@ impl Partitions {
     {
         let settings = Arc::new(self.settings(image, local));
         let (done, opened) = oneshot::channel();
-        let open = Open { id: local.id, settings: Arc::clone(&settings), epoch: new_epoch(local), done };
+        let open =
+            Open { id: local.id, settings: Arc::clone(&settings), epoch: new_epoch(&local.state), done };
         self.send(self.place(local.id), Event::Open(open)).await;
         Some((local.id, settings, opened))
     }
@@ -397,13 +401,14 @@ impl Drop for Partitions {
     }
 }
 
-fn new_epoch(local: &LocalPartition) -> NewEpoch {
+/// A state of the metadata as replicas take it.
+pub(crate) fn new_epoch(state: &PartitionState) -> NewEpoch {
     NewEpoch {
-        leader: local.state.leader,
-        leader_epoch: local.state.leader_epoch,
-        partition_epoch: local.state.partition_epoch,
-        replication_factor: local.state.replicas.len(),
-        isr: local.state.isr.clone(),
+        leader: state.leader,
+        leader_epoch: state.leader_epoch,
+        partition_epoch: state.partition_epoch,
+        replicas: state.replicas.clone(),
+        isr: state.isr.clone(),
     }
 }
 

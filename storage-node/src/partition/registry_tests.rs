@@ -54,6 +54,7 @@ impl World {
             limits,
             clock,
             metrics: PartitionMetrics::default(),
+            replication: crate::replication::Replication::alone(),
         };
         let partitions = Partitions::start(config, vec![data.unwrap()]).unwrap();
         let mut image = ClusterImage::empty();

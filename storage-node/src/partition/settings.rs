@@ -78,7 +78,6 @@ impl TopicSettings {
         let size = |name, default: usize| usize::try_from(number(name, default as i64)).unwrap_or(default);
         let expiration = view.node_value("producer.id.expiration.ms").unwrap_or_default();
         let lag = view.node_value("replica.lag.time.max.ms").unwrap_or_default();
-        let lag = view.node_value("replica.lag.time.max.ms").unwrap_or_default();
         let policy = text("cleanup.policy");
         let has_policy = |wanted: &str| policy.split(',').any(|item| item.trim() == wanted);
         let unpacked =
@@ -106,7 +105,6 @@ impl TopicSettings {
                     _ => FlushMode::Ack,
                 },
                 waiters_max: limits.produce_waiters_max,
-                replica_lag_ms_max: lag.trim().parse().unwrap_or(30_000),
                 replica_lag_ms_max: lag.trim().parse().unwrap_or(30_000),
             },
             log: LogConfig {

@@ -17,7 +17,12 @@ fn settings() -> TopicSettings {
         timestamp_after_ms_max: 3_600_000,
         unpacked_batch_bytes_max: 1 << 20,
         producer_expiration_ms: 86_400_000,
-        replica: ReplicaConfig { min_insync: 1, flush: FlushMode::Ack, waiters_max: 10, replica_lag_ms_max: 30_000 },
+        replica: ReplicaConfig {
+            min_insync: 1,
+            flush: FlushMode::Ack,
+            waiters_max: 10,
+            replica_lag_ms_max: 30_000,
+        },
         log: LogConfig::default(),
     }
 }

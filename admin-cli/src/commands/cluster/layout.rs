@@ -68,6 +68,8 @@ pub(crate) struct Daemon {
     pub(crate) address: HostPort,
     /// The QUIC endpoint of a storage node; the same as `address` for the others.
     control: HostPort,
+    /// The endpoint over which storage nodes replicate; storage nodes only.
+    data: Option<HostPort>,
     http_port: u16,
 }
 
@@ -80,6 +82,18 @@ impl Daemon {
     /// The port of its QUIC endpoint.
     pub(crate) fn control_port(&self) -> u16 {
         self.control.port
+    }
+
+    /// The port of a storage node's endpoint for replication.
+    pub(crate) fn data_port(&self) -> Option<u16> {
+        self.data.as_ref().map(|data| data.port)
+    }
+
+    /// Gives a storage node another port for replication.
+    pub(crate) fn set_data_port(&mut self, port: u16) {
+        if let Some(data) = &mut self.data {
+            data.port = port;
+        }
     }
 
     /// The port of /metrics, /healthz and /readyz.
@@ -137,13 +151,21 @@ pub(crate) fn lay_out(description: &Description) -> Result<Vec<Daemon>, String> 
                 let address = taken.take(Wire::Udp, host, control, 10)?;
                 (address.clone(), address)
             };
-            let http = taken.take(Wire::Tcp, &Host { port: None, ..host.clone() }, http, 10)?;
+            let any_port = Host { port: None, ..host.clone() };
+            let data = match role {
+                Role::StorageNode => Some(taken.take(Wire::Udp, &any_port, DATA_PORT, 10)?),
+                Role::Controller | Role::Coordinator | Role::Admin => None,
+            };
+            let http = taken.take(Wire::Tcp, &any_port, http, 10)?;
             let name = format!("{role}-{id}");
-            daemons.push(Daemon { role, id, name, address, control, http_port: http.port });
+            daemons.push(Daemon { role, id, name, address, control, data, http_port: http.port });
         }
     }
     Ok(daemons)
 }
+
+/// The usual port for replication between storage nodes.
+const DATA_PORT: u16 = 9192;
 
 /// The usual ports of QUIC and of HTTP.
 fn usual_ports(role: Role) -> (u16, u16) {
@@ -224,6 +246,13 @@ pub(crate) fn config_text(
                 quoted(&bind),
                 quoted(&daemon.control.to_string()),
             ));
+            if let Some(data) = &daemon.data {
+                text.push_str(&format!(
+                    "\n# Where other storage nodes replicate.\n[data]\nbind = {}\nadvertised = {}\n",
+                    quoted(&self::bind(data)),
+                    quoted(&data.to_string()),
+                ));
+            }
         }
         Role::Coordinator => {
             text.push_str(&format!(
@@ -319,7 +348,9 @@ mod tests {
             .map(|daemon| (daemon.address.port, daemon.control.port, daemon.http_port))
             .collect();
         assert_eq!(ports[..3], [(9183, 9183, 9293), (9193, 9193, 9303), (9203, 9203, 9313)]);
-        assert_eq!(ports[3..6], [(9092, 9182, 9292), (9093, 9192, 9302), (9094, 9202, 9312)]);
+        assert_eq!(ports[3..6], [(9092, 9182, 9292), (9093, 9202, 9302), (9094, 9222, 9312)]);
+        let data: Vec<_> = daemons.iter().filter_map(Daemon::data_port).collect();
+        assert_eq!(data, [9192, 9212, 9232]);
         assert_eq!(ports[6..], [(9184, 9184, 9294), (9194, 9194, 9304), (9204, 9204, 9314)]);
         let apart = lay_out(&described(&["a"], &["b", "c"], &["a"])).unwrap();
         assert!(apart[1..3].iter().all(|node| node.address.port == 9092 && node.http_port == 9292));
@@ -374,6 +405,8 @@ mod tests {
         assert_eq!(nodes[0].listeners[0].advertised.as_deref(), Some("n1.example:9092"));
         assert_eq!(nodes[0].listeners[0].bind.to_string(), "0.0.0.0:9092");
         assert_eq!(nodes[1].control.bind.to_string(), "127.0.0.1:9182");
+        assert_eq!(nodes[1].data.bind.to_string(), "127.0.0.1:9192");
+        assert_eq!(nodes[0].data.advertised.as_deref(), Some("n1.example:9192"));
         assert_eq!(nodes[1].controllers.len(), 3);
         assert_eq!(coordinators[0].advertised.as_deref(), Some("g:9184"));
     }

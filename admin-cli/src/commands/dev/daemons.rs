@@ -280,6 +280,7 @@ fn node_config(
         ..storage_node::Config::default()
     };
     config.control.bind = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    config.data.bind = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
     let auto_create = (!args.no_auto_create).to_string();
     config.kafka.insert("auto.create.topics.enable".to_owned(), auto_create);
     config.kafka.extend(args.configs.iter().cloned());

@@ -63,6 +63,13 @@ impl Ports {
                 None => self.held.free_udp()?,
             };
             daemon.set_ports(client, control, http);
+            if let Some(usual) = daemon.data_port() {
+                let data = match self.usual.then(|| self.held.udp(usual)).flatten() {
+                    Some(port) => port,
+                    None => self.held.free_udp()?,
+                };
+                daemon.set_data_port(data);
+            }
         }
         Ok(())
     }

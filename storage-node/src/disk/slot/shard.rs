@@ -44,6 +44,11 @@ pub(super) struct WaitingShard {
 }
 
 impl ShardState {
+    /// The log goes on otherwise than by appends of a coordinator here: nothing of what it appended may be repeated.
+    pub(super) fn forget_last(&mut self) {
+        self.last = None;
+    }
+
     /// Reads the fence out of the log of an internal topic.
     pub(super) fn recover(log: &Log, shared: &Shared) -> Self {
         match claim::newest(&log.reader(), log.start(), log.end()) {
@@ -107,7 +112,7 @@ impl Slot {
         let view = self.replica.view();
         match view.standing {
             Standing::Leader => {}
-            Standing::NotLeader => return Err(ShardLogError::NotLeader),
+            Standing::Follower | Standing::NotLeader => return Err(ShardLogError::NotLeader),
             Standing::Failed => return Err(ShardLogError::Unavailable("the log has failed".to_owned())),
         }
         if let Some(reason) = &self.shard.unreadable {

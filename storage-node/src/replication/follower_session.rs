@@ -1,0 +1,162 @@
+//! One session as the follower's node holds it: what its log thread and its lane share.
+//!
+//! Acknowledgements are folded into the newest that was not sent yet, and marks without records into the newest that was
+//! not worked off yet.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use proto_types::ids::{LeaderEpoch, NodeId, Offset, TopicPartition};
+use proto_types::replication_api::{FollowerFrame, Marks, OpenSession, SessionAck, SessionId};
+use storage_node_core::SessionKey;
+
+use super::batches_from_leader::Expected;
+use super::follower_lanes::FollowerLane;
+use crate::disk::event::Event;
+use crate::disk::event_queue::EventQueue;
+
+/// See the module.
+pub(crate) struct FollowerSession {
+    /// The replica's name for it.
+    pub(crate) key: SessionKey,
+    /// Its name on the lane.
+    pub(crate) wire: SessionId,
+    pub(crate) id: TopicPartition,
+    pub(crate) leader: NodeId,
+    pub(crate) lane: Arc<FollowerLane>,
+    queue: Arc<EventQueue<Event>>,
+    state: Mutex<State>,
+}
+
+struct State {
+    /// The first frame, until it is sent.
+    open: Option<OpenSession>,
+    expected: Expected,
+    ack: Option<(Offset, Offset)>,
+    credit_bytes: u64,
+    marks: Option<Marks>,
+    /// It waits in the lane's queue.
+    queued: bool,
+    closed: bool,
+}
+
+impl std::fmt::Debug for FollowerSession {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "FollowerSession({:?} of {} at node {})", self.key, self.id, self.leader)
+    }
+}
+
+/// Why a log is opened for a leader: what the replica asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct LogEnds {
+    pub(crate) log_start: Offset,
+    pub(crate) log_end: Offset,
+    pub(crate) last_epoch: LeaderEpoch,
+}
+
+impl FollowerSession {
+    pub(crate) fn new(
+        key: SessionKey,
+        leader: NodeId,
+        open: OpenSession,
+        lane: Arc<FollowerLane>,
+        queue: Arc<EventQueue<Event>>,
+    ) -> Self {
+        let expected = Expected {
+            next: open.log_end.0,
+            empty: open.log_start == open.log_end,
+            epoch_max: open.leader_epoch,
+            epoch_min: open.last_epoch,
+        };
+        let state = State {
+            open: Some(open),
+            expected,
+            ack: None,
+            credit_bytes: 0,
+            marks: None,
+            queued: true,
+            closed: false,
+        };
+        let (wire, id) = (open_id(&state), open_partition(&state));
+        Self { key, wire, id, leader, lane, queue, state: Mutex::new(state) }
+    }
+
+    /// Tells the leader how far the log is, and gives back credit of what was appended.
+    pub(crate) fn ack(self: &Arc<Self>, appended: Offset, flushed: Offset, credit_bytes: u64) {
+        let mut state = self.state.lock();
+        if state.closed {
+            return;
+        }
+        state.ack = Some((appended, flushed));
+        state.credit_bytes += credit_bytes;
+        let first = !std::mem::replace(&mut state.queued, true);
+        drop(state);
+        if first {
+            self.lane.queue(self);
+        }
+    }
+
+    /// The replica does not want it any more.
+    pub(crate) fn close(self: &Arc<Self>) {
+        if !std::mem::replace(&mut self.state.lock().closed, true) {
+            self.lane.close(self);
+        }
+    }
+
+    /// It was lost. True for the first to say so.
+    pub(crate) fn lose(&self) -> bool {
+        !std::mem::replace(&mut self.state.lock().closed, true)
+    }
+
+    /// What is to be sent of it now, in order.
+    pub(crate) fn take_frames(&self, frames: &mut Vec<FollowerFrame>) {
+        let mut state = self.state.lock();
+        state.queued = false;
+        if state.closed {
+            return;
+        }
+        frames.extend(state.open.take().map(FollowerFrame::Open));
+        if let Some((appended, flushed)) = state.ack.take() {
+            let credit_bytes = std::mem::take(&mut state.credit_bytes);
+            frames.push(FollowerFrame::Ack(SessionAck {
+                session: self.wire,
+                appended,
+                flushed,
+                credit_bytes,
+            }));
+        }
+    }
+
+    /// What it expects next.
+    pub(crate) fn expected(&self) -> Expected {
+        self.state.lock().expected
+    }
+
+    /// Batches came.
+    pub(crate) fn expect(&self, expected: Expected) {
+        self.state.lock().expected = expected;
+    }
+
+    /// Marks came without records. True if the log thread has to be told; else it is about to look anyway.
+    pub(crate) fn note_marks(&self, marks: Marks) -> bool {
+        self.state.lock().marks.replace(marks).is_none()
+    }
+
+    /// The newest marks that came without records.
+    pub(crate) fn take_marks(&self) -> Option<Marks> {
+        self.state.lock().marks.take()
+    }
+
+    /// Tells the log thread. A queue that is closed belongs to a node that is stopping.
+    pub(crate) fn tell(&self, event: Event) {
+        drop(self.queue.push(event));
+    }
+}
+
+fn open_id(state: &State) -> SessionId {
+    state.open.as_ref().expect("it was not sent yet").session
+}
+
+fn open_partition(state: &State) -> TopicPartition {
+    state.open.as_ref().expect("it was not sent yet").partition
+}

@@ -1,0 +1,272 @@
+//! The writing side of a lane at the leader: answers, and the log of every session that has credit, in turns.
+//!
+//! A session is looked at when it was woken, sends at most one push, and goes to the end of the queue if there is more. A
+//! read that would wait for a disk goes to the read threads, and the session pauses until it comes back; everybody else
+//! goes on.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures_util::future::BoxFuture;
+use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt, StreamExt};
+use log_engine::{LogReader, LogSlice, ReadError};
+use proto_types::ids::Offset;
+use proto_types::replication_api::{Batches, LeaderFrame, SessionAnswer, SessionId};
+use quic_transport::FrameSender;
+use storage_node_core::{Pump, PumpStep, Push};
+
+use super::leader_session::{LeaderLane, LeaderSession, LeaderWord};
+use super::{ReplicationLimits, ReplicationMetrics};
+use crate::disk::event::Event;
+use crate::disk::read_pool::ReadPool;
+
+/// Bytes after which what was gathered is written.
+const WRITE_BYTES: usize = 1 << 20;
+/// Frames after which what was gathered is written.
+const WRITE_FRAMES: usize = 512;
+
+/// See the module.
+pub(crate) struct LanePump {
+    lane: Arc<LeaderLane>,
+    limits: ReplicationLimits,
+    metrics: ReplicationMetrics,
+    read_pool: ReadPool,
+    sessions: HashMap<SessionId, Pumping>,
+    reads: FuturesUnordered<BoxFuture<'static, ColdRead>>,
+    /// Pushes that wait until fewer reads are under way.
+    waiting: VecDeque<(SessionId, Push)>,
+    frames: Vec<Bytes>,
+    frames_bytes: usize,
+}
+
+struct Pumping {
+    session: Arc<LeaderSession>,
+    pump: Pump,
+    /// A read for it waits for a disk.
+    reading: bool,
+}
+
+/// What a read thread brought.
+struct ColdRead {
+    session: SessionId,
+    push: Push,
+    outcome: Result<Option<Chunk>, String>,
+}
+
+/// Whole batches, and the offset after them.
+struct Chunk {
+    bytes: Bytes,
+    next: Offset,
+}
+
+impl LanePump {
+    pub(crate) fn new(
+        lane: Arc<LeaderLane>,
+        limits: ReplicationLimits,
+        metrics: ReplicationMetrics,
+        read_pool: ReadPool,
+    ) -> Self {
+        Self {
+            lane,
+            limits,
+            metrics,
+            read_pool,
+            sessions: HashMap::new(),
+            reads: FuturesUnordered::new(),
+            waiting: VecDeque::new(),
+            frames: Vec::new(),
+            frames_bytes: 0,
+        }
+    }
+
+    /// Sends until the lane is lost; says why.
+    pub(crate) async fn run(mut self, mut sender: FrameSender) -> String {
+        loop {
+            while self.frames.len() < WRITE_FRAMES && self.frames_bytes < WRITE_BYTES {
+                if let Some(Some(read)) = self.reads.next().now_or_never() {
+                    self.on_read(read);
+                } else if let Some(word) = self.lane.take() {
+                    self.on_word(word);
+                } else {
+                    break;
+                }
+            }
+            if !self.frames.is_empty() {
+                self.frames_bytes = 0;
+                if let Err(error) = sender.send_all(std::mem::take(&mut self.frames)).await {
+                    return error.to_string();
+                }
+                continue;
+            }
+            tokio::select! {
+                () = self.lane.wait() => {}
+                Some(read) = self.reads.next(), if !self.reads.is_empty() => self.on_read(read),
+                () = sender.closed() => return "the follower's node does not listen any more".to_owned(),
+            }
+        }
+    }
+
+    fn on_word(&mut self, word: LeaderWord) {
+        match word {
+            LeaderWord::Answer { session, answer, pump } => self.answer(session, answer, pump),
+            LeaderWord::Refuse { session, answer } => self.push(&LeaderFrame::Answer { session, answer }),
+            LeaderWord::Close { session } => self.close(&session),
+            LeaderWord::Ready { session } => {
+                session.take_up();
+                self.turn(session.open.session);
+            }
+        }
+    }
+
+    fn answer(&mut self, session: Arc<LeaderSession>, answer: SessionAnswer, pump: Option<Box<Pump>>) {
+        let id = session.open.session;
+        self.push(&LeaderFrame::Answer { session: id, answer });
+        match pump {
+            Some(pump) => {
+                self.sessions.insert(id, Pumping { session, pump: *pump, reading: false });
+                self.turn(id);
+            }
+            None => drop(self.lane.remove(id)),
+        }
+    }
+
+    /// The leader's side is over.
+    fn close(&mut self, session: &LeaderSession) {
+        let id = session.open.session;
+        self.sessions.remove(&id);
+        // A session that the follower has closed is not told of.
+        if self.lane.remove(id).is_some() {
+            self.push(&LeaderFrame::Closed { session: id });
+        }
+    }
+
+    /// Sends what the session may send now.
+    fn turn(&mut self, id: SessionId) {
+        let Some(pumping) = self.sessions.get_mut(&id) else { return };
+        if self.lane.get(id).is_none() {
+            self.sessions.remove(&id);
+            return;
+        }
+        pumping.pump.add_credit(pumping.session.take_credit());
+        if pumping.reading {
+            return;
+        }
+        let view = pumping.session.partition.view();
+        match pumping.pump.next(&view, u64::MAX) {
+            PumpStep::Idle => {}
+            PumpStep::Marks(marks) => self.push(&LeaderFrame::Marks { session: id, marks }),
+            PumpStep::Push(push) => self.read(id, push),
+            PumpStep::Over => self.end(id),
+        }
+    }
+
+    /// The session cannot be served any more. The replica knows already if its leadership is over.
+    fn end(&mut self, id: SessionId) {
+        let Some(pumping) = self.sessions.remove(&id) else { return };
+        let session = pumping.session;
+        session.partition.tell(Event::SessionEnded { session: Arc::clone(&session) });
+        self.close(&session);
+    }
+
+    fn read(&mut self, id: SessionId, push: Push) {
+        let Some(pumping) = self.sessions.get_mut(&id) else { return };
+        let warm = read_warm(pumping.session.partition.reader(), &push, self.limits.push_bytes_max);
+        match warm {
+            Some(outcome) => self.on_chunk(id, &push, outcome),
+            None => {
+                pumping.reading = true;
+                self.metrics.on_cold_read();
+                self.waiting.push_back((id, push));
+                self.start_reads();
+            }
+        }
+    }
+
+    /// Begins reads on the read threads, a few at a time.
+    fn start_reads(&mut self) {
+        while self.reads.len() < self.limits.catch_up_reads_max
+            && let Some((id, push)) = self.waiting.pop_front()
+        {
+            let Some(pumping) = self.sessions.get(&id) else { continue };
+            let (reader, pool) = (pumping.session.partition.reader().clone(), self.read_pool.clone());
+            let bytes_max = self.limits.push_bytes_max;
+            let read = async move {
+                let outcome = pool.run(move || read_cold(&reader, &push, bytes_max)).await;
+                let outcome = outcome.unwrap_or_else(|failed| Err(failed.to_string()));
+                ColdRead { session: id, push, outcome }
+            };
+            self.reads.push(read.boxed());
+        }
+    }
+
+    fn on_read(&mut self, read: ColdRead) {
+        if let Some(pumping) = self.sessions.get_mut(&read.session) {
+            pumping.reading = false;
+            self.on_chunk(read.session, &read.push, read.outcome);
+        }
+        self.start_reads();
+    }
+
+    fn on_chunk(&mut self, id: SessionId, push: &Push, outcome: Result<Option<Chunk>, String>) {
+        let Some(pumping) = self.sessions.get_mut(&id) else { return };
+        let session = Arc::clone(&pumping.session);
+        // What was read belongs to the leadership only while that lasts.
+        if session.partition.view().leader_epoch != session.open.leader_epoch {
+            return self.end(id);
+        }
+        let chunk = match outcome {
+            Ok(Some(chunk)) => chunk,
+            // More than the credit: an acknowledgement will wake it.
+            Ok(None) => return pumping.pump.on_nothing_fits(),
+            Err(reason) => {
+                tracing::warn!(partition = %session.open.partition, follower = %session.from, reason, "a follower's read failed");
+                self.metrics.on_failed_read();
+                return self.end(id);
+            }
+        };
+        let sent = chunk.bytes.len();
+        pumping.pump.pushed(chunk.next, sent as u64, push.marks);
+        self.push(&LeaderFrame::Batches(Batches { session: id, from: push.from, marks: push.marks }));
+        self.frames_bytes += sent;
+        self.frames.push(chunk.bytes);
+        self.metrics.on_sent(sent);
+        // There may be more; it is the turn of the others first.
+        session.wake();
+    }
+
+    fn push(&mut self, frame: &LeaderFrame) {
+        let bytes = Bytes::from(proto_types::encode(frame));
+        self.frames_bytes += bytes.len();
+        self.frames.push(bytes);
+    }
+}
+
+/// Reads without waiting; `None` if something is not in memory.
+fn read_warm(reader: &LogReader, push: &Push, bytes_max: usize) -> Option<Result<Option<Chunk>, String>> {
+    let read = reader.try_read_warm(push.from.0, within(push, bytes_max), push.to.0, true)?;
+    Some(chunk(push, read))
+}
+
+fn read_cold(reader: &LogReader, push: &Push, bytes_max: usize) -> Result<Option<Chunk>, String> {
+    chunk(push, reader.read(push.from.0, within(push, bytes_max), push.to.0, true))
+}
+
+fn within(push: &Push, bytes_max: usize) -> usize {
+    usize::try_from(push.bytes_max).unwrap_or(usize::MAX).min(bytes_max)
+}
+
+/// What was read, if it may be sent: a single batch may be more than the credit.
+fn chunk(push: &Push, read: Result<LogSlice, ReadError>) -> Result<Option<Chunk>, String> {
+    let slice = read.map_err(|error| error.to_string())?;
+    if slice.is_empty() {
+        return Err(format!("there is nothing at offset {} below {}", push.from, push.to));
+    }
+    if slice.len() as u64 > push.bytes_max && !push.at_least_one {
+        return Ok(None);
+    }
+    let next = Offset(slice.next_offset);
+    let bytes = slice.to_bytes().map_err(|error| error.to_string())?;
+    Ok(Some(Chunk { bytes: Bytes::from(bytes), next }))
+}
