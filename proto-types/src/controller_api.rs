@@ -411,7 +411,9 @@ pub struct ProposedIsr {
     pub leader_epoch: LeaderEpoch,
     /// The state that the proposal is about.
     pub partition_epoch: PartitionEpoch,
-    /// The new set, the leader included; each member with the registration that the leader has heard from.
+    /// The new set, the leader included; each member with the registration that the leader has heard from, or −1 if it has
+    /// heard from none: such a member can stay, but not join. The set of the present state takes back earlier proposals
+    /// about it: it is accepted as a newer state.
     pub isr: Vec<(NodeId, BrokerEpoch)>,
 }
 

@@ -9,15 +9,20 @@ use super::{Decision, Inputs, check_partition_count, check_registration, reject}
 use crate::state::ClusterState;
 use proto_types::controller_api::{AlterPartition, ProposedIsr};
 use proto_types::error::{Reason, Rejection};
-use proto_types::ids::{BrokerEpoch, NodeId, TopicPartition};
+use proto_types::ids::{BrokerEpoch, NodeId, PartitionEpoch, TopicPartition};
 use proto_types::metadata::{MetadataChange, PartitionState};
 use std::collections::BTreeSet;
+
+/// Stands for the registration of a member that the leader has not heard from: it may stay where it is, but not join.
+const NOT_HEARD_FROM: BrokerEpoch = BrokerEpoch(-1);
 
 /// One result per partition, in the request's order: the state that is in force from now on.
 pub type Results = Vec<Result<PartitionState, Rejection>>;
 
 /// Plans the proposals of one leader. Asked again about a set that is in force already (the first answer was lost), it
-/// answers with the state and changes nothing.
+/// answers with the state and changes nothing. Asked for the very set of the state that the proposal is about, it makes a
+/// newer state of it, with which no earlier proposal can succeed any more: a leader that does not know what became of one
+/// takes it back so.
 pub fn alter_partition(
     state: &ClusterState,
     request: &AlterPartition,
@@ -35,7 +40,12 @@ pub fn alter_partition(
         }
         let before = check_leadership(state, request.node, proposed)?;
         if is_in_force(before, proposed) {
-            return Ok(before.clone());
+            if proposed.partition_epoch != before.partition_epoch {
+                return Ok(before.clone());
+            }
+            let next = withdrawn(before);
+            changes.push(MetadataChange::PartitionSet { partition: proposed.partition, state: next.clone() });
+            return Ok(next);
         }
         check_proposal(state, request.node, before, proposed)?;
         let member = |node: NodeId| proposed.isr.iter().any(|(member, _)| *member == node);
@@ -90,6 +100,11 @@ fn is_in_force(before: &PartitionState, proposed: &ProposedIsr) -> bool {
         && before.isr.iter().all(|node| members.contains(node))
 }
 
+/// The same under a newer epoch.
+fn withdrawn(before: &PartitionState) -> PartitionState {
+    PartitionState { partition_epoch: PartitionEpoch(before.partition_epoch.0 + 1), ..before.clone() }
+}
+
 fn check_proposal(
     state: &ClusterState,
     leader: NodeId,
@@ -117,7 +132,10 @@ fn check_proposal(
         // A present member of which the leader has heard nothing stays; only joining takes the leader's word.
         let vouched = *broker_epoch != ProposedIsr::NOT_HEARD_FROM || !before.isr.contains(node);
         if vouched {
-            check_member(state, at, *node, *broker_epoch)?;
+            let unheard_of = *broker_epoch == NOT_HEARD_FROM && before.isr.contains(node);
+            if !unheard_of {
+                check_member(state, at, *node, *broker_epoch)?;
+            }
         }
     }
     if !seen.contains(&leader) {
