@@ -141,6 +141,7 @@ api_keys! {
     UnregisterController = 94, 0..=0, from 0;
     // Weir's own: from `ApiKey::OWN_MIN` on.
     DescribeGroupOffsets = 10_000, 0..=0, from 0;
+    DescribeFollowers = 10_001, 0..=0, from 0;
 }
 
 /// A number that names no API.

@@ -13,6 +13,7 @@ pub mod delete_records;
 pub mod delete_topics;
 pub mod describe_cluster;
 pub mod describe_configs;
+pub mod describe_followers;
 pub mod describe_group_offsets;
 pub mod describe_groups;
 pub mod describe_log_dirs;
@@ -66,6 +67,7 @@ pub fn visit(visitor: &mut impl Visitor) {
     visitor.api::<delete_topics::DeleteTopicsRequest>();
     visitor.api::<describe_cluster::DescribeClusterRequest>();
     visitor.api::<describe_configs::DescribeConfigsRequest>();
+    visitor.api::<describe_followers::DescribeFollowersRequest>();
     visitor.api::<describe_group_offsets::DescribeGroupOffsetsRequest>();
     visitor.api::<describe_groups::DescribeGroupsRequest>();
     visitor.api::<describe_log_dirs::DescribeLogDirsRequest>();

@@ -6,6 +6,10 @@ use bytes::Bytes;
 use kafka_wire_core::messages::api_versions::{
     ApiVersion, ApiVersionsRequest, ApiVersionsResponse, FinalizedFeatureKey,
 };
+use kafka_wire_core::messages::describe_followers::{
+    DescribeFollowersRequest, DescribeFollowersResponse, DescribedFollower, DescribedFollowersPartition,
+    DescribedFollowersTopic,
+};
 use kafka_wire_core::messages::describe_group_offsets::{
     DescribeGroupOffsetsRequest, DescribeGroupOffsetsResponse, DescribedGroupOffset,
     DescribedGroupOffsetsTopic,
@@ -229,4 +233,31 @@ fn describe_group_offsets() {
     let request = DescribeGroupOffsetsRequest::default().to_frame(0, 7, None).unwrap();
     let frame = request.into_bytes().unwrap();
     assert_eq!(&frame[..], [0, 0, 0, 13, 0x27, 0x10, 0, 0, 0, 0, 0, 7, 0xff, 0xff, 0, 1, 0]);
+}
+
+#[test]
+fn describe_followers() {
+    let request = DescribeFollowersRequest { lag_ms_min: 1, response_partition_limit: 2 };
+    golden(&request, 0, &[&[0, 0, 0, 0, 0, 0, 0, 1], &[0, 0, 0, 2], &[0]]);
+    let follower =
+        DescribedFollower { node_id: 3, in_sync: true, connected: false, end_offset: -1, lag_ms: 9 };
+    let partition = DescribedFollowersPartition {
+        partition_index: 1,
+        leader_epoch: 4,
+        high_watermark: 5,
+        log_end_offset: 6,
+        followers: vec![follower],
+    };
+    let topics = vec![DescribedFollowersTopic { name: "t".into(), partitions: vec![partition] }];
+    let response = DescribeFollowersResponse {
+        throttle_time_ms: 7,
+        error_code: ErrorCode::None,
+        is_cut_off: true,
+        topics,
+    };
+    let head: &[u8] = &[0, 0, 0, 7, 0, 0, 1, 2, 2, b't', 2];
+    let partition: &[u8] = &[0, 0, 0, 1, 0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0, 6, 2];
+    let follower: &[u8] =
+        &[0, 0, 0, 3, 1, 0, 255, 255, 255, 255, 255, 255, 255, 255, 0, 0, 0, 0, 0, 0, 0, 9, 0];
+    golden(&response, 0, &[head, partition, follower, &[0, 0, 0]]);
 }
