@@ -5,7 +5,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand};
 use kafka_wire::{Client, ClientConfig, HostPort};
 
-use crate::commands::{cluster, config, consume, dev, group, produce, topic};
+use crate::commands::{cluster, config, consume, controller, dev, group, node, partition, produce, topic};
 use crate::failure::{EXIT_CODES, Failure};
 use crate::output::Format;
 
@@ -80,6 +80,15 @@ pub(crate) enum Command {
     /// List, describe, reset and delete groups of consumers
     #[command(subcommand)]
     Group(group::GroupCommand),
+    /// Move partitions to other nodes, let other replicas lead
+    #[command(subcommand)]
+    Partition(partition::PartitionCommand),
+    /// Take storage nodes out of the cluster
+    #[command(subcommand)]
+    Node(node::NodeCommand),
+    /// Show and change the voters of the metadata quorum
+    #[command(subcommand)]
+    Controller(controller::ControllerCommand),
     /// Show nodes and their health; make the files of a new cluster
     #[command(subcommand)]
     Cluster(cluster::ClusterCommand),
@@ -156,6 +165,18 @@ mod tests {
             "weir group reset readers --topic a:0,2 --topic b --shift-by -10",
             "weir group reset readers --all-topics --by-duration 2h",
             "weir group delete readers --plan",
+            "weir partition move t:0,1 --replicas 2,3,1 --throttle 50MiB --wait",
+            "weir partition move t u:3 --onto 1,2,3,4 --plan",
+            "weir partition move --cancel",
+            "weir partition move t:0 --cancel --plan",
+            "weir partition moves --end-throttle --output json",
+            "weir partition elect t:0 --unclean --plan",
+            "weir partition elect --all",
+            "weir node drain 3 --onto 1,2 --wait --throttle 1GB",
+            "weir node remove 3 --plan",
+            "weir controller list",
+            "weir controller add 4 c4.example:9183 --plan",
+            "weir controller remove 2",
             "weir dev --nodes 3",
             "weir dev --data d --reset --kafka-port 19092 --http-port 0",
         ] {
@@ -166,6 +187,16 @@ mod tests {
             "weir produce a --key-separator : --key-field b",
             "weir topic create",
             "weir dev --nodes 0",
+            "weir partition move t",
+            "weir partition move --replicas 1",
+            "weir partition move t --replicas 1,1",
+            "weir partition move t --replicas 1 --onto 2",
+            "weir partition move t --cancel --wait",
+            "weir partition elect",
+            "weir partition elect --all --unclean",
+            "weir controller add 0 c:1",
+            "weir controller add 4 c",
+            "weir node drain",
             "weir consume a --print size",
             "weir consume a --group readers --offset 3",
             "weir consume a --group readers --partition 0",

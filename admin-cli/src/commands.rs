@@ -3,7 +3,10 @@
 pub(crate) mod cluster;
 pub(crate) mod config;
 pub(crate) mod consume;
+pub(crate) mod controller;
 pub(crate) mod dev;
 pub(crate) mod group;
+pub(crate) mod node;
+pub(crate) mod partition;
 pub(crate) mod produce;
 pub(crate) mod topic;

@@ -7,13 +7,18 @@
 mod certificates;
 mod cli;
 mod clock;
+mod cluster_view;
 mod commands;
 mod failure;
 mod groups;
 mod input_record;
 mod offsets;
 mod output;
+mod partition_selection;
+mod quorum_view;
+mod reassign;
 mod record_text;
+mod replica_plan;
 mod time_text;
 
 use std::io::{self, IsTerminal, Write};
@@ -65,6 +70,9 @@ fn run(cli: Cli, output: &mut Output<'_>) -> Result<(), Failure> {
             Command::Config(command) => commands::config::run(&global, command, output).await,
             Command::Cluster(command) => commands::cluster::run(&global, command, output).await,
             Command::Group(command) => commands::group::run(&global, command, output).await,
+            Command::Partition(command) => commands::partition::run(&global, command, output).await,
+            Command::Node(command) => commands::node::run(&global, command, output).await,
+            Command::Controller(command) => commands::controller::run(&global, command, output).await,
             Command::Produce(arguments) => commands::produce::run(&global, arguments, output).await,
             Command::Consume(arguments) => commands::consume::run(&global, arguments, output).await,
         }

@@ -1,5 +1,7 @@
 //! `weir topic`: create, list, describe, alter, delete.
 
+use std::collections::BTreeMap;
+
 use clap::Subcommand;
 use kafka_wire::Client;
 use kafka_wire_core::messages::create_partitions::{CreatePartitionsRequest, CreatePartitionsTopic};
@@ -12,6 +14,7 @@ use kafka_wire_core::{ErrorCode, Str};
 use serde_json::{Value, json};
 
 use crate::cli::{Global, config_pair};
+use crate::cluster_view;
 use crate::commands::config::{self, ConfigChange, Resource};
 use crate::failure::Failure;
 use crate::offsets::{self, EARLIEST, Found, LATEST, find_topic};
@@ -236,6 +239,7 @@ async fn list(client: &Client, internal: bool, output: &mut Output<'_>) -> Resul
 
 async fn describe(client: &Client, name: &str, more: bool, output: &mut Output<'_>) -> Result<(), Failure> {
     let topic = find_topic(client, name).await?;
+    let eligible = eligible_leaders(client, name).await?;
     let starts = offsets::list(client, &topic, EARLIEST).await?;
     let ends = offsets::list(client, &topic, LATEST).await?;
     let configs = config::describe(client, Resource::Topic(name.to_owned())).await?;
@@ -249,6 +253,7 @@ async fn describe(client: &Client, name: &str, more: bool, output: &mut Output<'
                 "leader_epoch": partition.leader_epoch,
                 "replicas": partition.replica_nodes,
                 "isr": partition.isr_nodes,
+                "elr": eligible.get(&partition.partition_index),
                 "offline": partition.offline_replicas,
                 "start": offset(starts.get(&partition.partition_index)),
                 "end": offset(ends.get(&partition.partition_index)),
@@ -293,14 +298,22 @@ async fn describe(client: &Client, name: &str, more: bool, output: &mut Output<'
                 partition.leader_epoch.to_string(),
                 id_list(&partition.replica_nodes),
                 id_list(&partition.isr_nodes),
+                eligible.get(&index).map_or_else(|| "-".to_owned(), |ids| id_list(ids)),
                 id_list(&partition.offline_replicas),
                 shown(starts.get(&index)),
                 shown(ends.get(&index)),
             ]
         })
         .collect();
-    let header = ["PARTITION", "LEADER", "EPOCH", "REPLICAS", "ISR", "OFFLINE", "START", "END"];
+    let header = ["PARTITION", "LEADER", "EPOCH", "REPLICAS", "ISR", "ELR", "OFFLINE", "START", "END"];
     output.table(&header, &rows)
+}
+
+/// The eligible leader replicas (KIP-966) by partition, as far as the cluster tells.
+async fn eligible_leaders(client: &Client, name: &str) -> Result<BTreeMap<i32, Vec<i32>>, Failure> {
+    let topics = cluster_view::topics(client, Some(&[name.to_owned()])).await?;
+    let partitions = topics.into_iter().flat_map(|topic| topic.partitions);
+    Ok(partitions.filter_map(|partition| Some((partition.index, partition.elr?))).collect())
 }
 
 async fn alter(
@@ -423,9 +436,7 @@ async fn plan_delete(
     };
     let starts = offsets::list(client, &topic, EARLIEST).await?;
     let ends = offsets::list(client, &topic, LATEST).await?;
-    let total = |found: &std::collections::BTreeMap<i32, Found>| {
-        found.values().filter_map(|offset| offset.ok()).sum::<i64>()
-    };
+    let total = |found: &BTreeMap<i32, Found>| found.values().filter_map(|offset| offset.ok()).sum::<i64>();
     let records = u64::try_from(total(&ends) - total(&starts)).unwrap_or(0);
     match output.format {
         Format::Json => output.json(&json!({
