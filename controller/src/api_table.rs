@@ -4,14 +4,16 @@
 
 use crate::change_feed;
 use crate::handlers::{
-    allocate_producer_ids, alter_configs, alter_partition, alter_reassignments, coordinator_heartbeat, create_internal_topic,
-    create_partitions, create_topics, delete_topics, elect_leaders, heartbeat, register_coordinator,
-    register_node, unregister_node,
+    allocate_producer_ids, alter_configs, alter_partition, alter_reassignments, alter_voters,
+    coordinator_heartbeat, create_internal_topic, create_partitions, create_topics, delete_topics,
+    describe_quorum, elect_leaders, heartbeat, register_coordinator, register_node, unregister_node,
 };
 use crate::liveness::Liveness;
 use crate::metrics::ControllerMetrics;
 use crate::proposer::Proposer;
 use crate::quorum::state_machine::StateView;
+use crate::quorum::type_config::TypeConfig;
+use crate::quorum::voters::Voters;
 use proto_types::controller_api::{ControllerReply, ControllerRequest, FeedRequest};
 use proto_types::error::{ControllerError, Reason, Rejection};
 use proto_types::ids::{CoordinatorId, MetadataIndex, NodeId};
@@ -32,6 +34,7 @@ const WAY_BACK: Duration = Duration::from_millis(100);
 pub(crate) struct Services {
     pub(crate) proposer: Proposer,
     pub(crate) liveness: Liveness,
+    pub(crate) voters: Voters<TypeConfig>,
     pub(crate) view: StateView,
     pub(crate) metrics: ControllerMetrics,
     pub(crate) cluster_id: String,
@@ -77,11 +80,8 @@ async fn answer(
         ControllerRequest::AlterReassignments(request) => {
             alter_reassignments::handle(services, call, request).await
         }
-        ControllerRequest::DescribeQuorum
-        | ControllerRequest::AlterVoters(_) => {
-            let message = "This controller does not support the request.".to_owned();
-            Err(ControllerError::Rejected(Rejection { reason: Reason::InvalidRequest, message }))
-        }
+        ControllerRequest::DescribeQuorum => describe_quorum::handle(services, call).await,
+        ControllerRequest::AlterVoters(request) => alter_voters::handle(services, call, request).await,
     }
 }
 
@@ -164,6 +164,11 @@ fn check_number(call: &Call, what: &str, number: i64) -> Result<(), ControllerEr
 }
 
 impl Services {
+    /// How long the caller still waits, less the way of the answer.
+    pub(crate) fn time_left(&self, call: &Call) -> Duration {
+        call.deadline.saturating_duration_since(Instant::now()).saturating_sub(WAY_BACK)
+    }
+
     /// Waits until the active nodes have applied what was committed at `index`, but neither longer than the client wants
     /// nor than it can still hear the answer.
     pub(crate) async fn wait_applied(&self, call: &Call, index: MetadataIndex, timeout_ms: u32) {

@@ -1,6 +1,8 @@
 //! Controllers in one process over the network in memory, with files on disk: elections, proposals, failures, restarts,
 //! snapshots, sessions, the feed.
 
+mod voters;
+
 mod coordinators;
 
 use crate::config::{Config, Voter};
@@ -28,6 +30,8 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 struct Quorum {
     network: MemoryNetwork,
+    /// Those that formed it, 1 to this.
+    formed: u64,
     dirs: Vec<TempDir>,
     running: Vec<Option<ControllerHandle>>,
     adjust: fn(&mut Config),
@@ -65,6 +69,7 @@ impl Quorum {
         let client = client(&network, 1);
         let mut quorum = Self {
             network,
+            formed: voters,
             dirs: (0..voters).map(|_| tempfile::tempdir().expect("temp dir")).collect(),
             running: (0..voters).map(|_| None).collect(),
             adjust,
@@ -77,18 +82,23 @@ impl Quorum {
     }
 
     async fn start_one(&mut self, id: u64) {
+        let handle = self.try_start(id).await.expect("controller starts");
+        self.running[id as usize - 1] = Some(handle);
+    }
+
+    async fn try_start(&self, id: u64) -> Result<ControllerHandle, crate::error::StartError> {
         let at = id as usize - 1;
-        let mut config = config(id, self.dirs.len() as u64, self.dirs[at].path());
+        let mut config = config(id, self.formed, self.dirs[at].path());
+        config.join = id > self.formed;
         (self.adjust)(&mut config);
         let network = self.network.clone();
-        let handle = start_on(config, &mut Registry::default(), move |router| {
+        start_on(config, &mut Registry::default(), move |router| {
             let limits = Limits { call_bytes_max: 20 << 20, ..Limits::default() };
             let identity = Identity::new(CLUSTER, Role::Controller, id).expect("valid");
             let metrics = TransportMetrics::unregistered();
             Ok(Arc::new(network.endpoint(identity, address(id), router, limits, metrics)?))
         })
-        .await;
-        self.running[at] = Some(handle.expect("controller starts"));
+        .await
     }
 
     /// Takes a controller off the network, both ways, and then stops it: nobody hears a word from it.
@@ -112,10 +122,12 @@ impl Quorum {
         self.running.iter().flatten()
     }
 
-    /// The leader on which all running controllers agree.
+    /// The leader on which all running members agree.
     async fn leader(&self) -> u64 {
         eventually("a leader", || {
-            let mut leaders = self.all().map(ControllerHandle::leader);
+            // Whoever waits to be added knows of nobody.
+            let waits = |one: &&ControllerHandle| one.leader().is_none() && one.state().applied().0 == 0;
+            let mut leaders = self.all().filter(|one| !waits(one)).map(ControllerHandle::leader);
             let first = leaders.next()??;
             let alive = self.running[first.0 as usize - 1].is_some();
             (alive && leaders.all(|leader| leader == Some(first))).then_some(first.0)

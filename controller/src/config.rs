@@ -22,14 +22,20 @@ pub struct Config {
     pub data_dir: PathBuf,
     /// Address of the endpoint for controllers, storage nodes and coordinators (UDP).
     pub listen: SocketAddr,
-    /// All controllers, this one included.
+    /// All controllers, this one included, as they are when the quorum is formed. Later the quorum itself knows who its
+    /// voters are; an address here goes before the one that it knows.
     pub voters: Vec<Voter>,
+    /// Whether this controller is added to a quorum that exists, instead of forming one. `voters` then names those that
+    /// are there.
+    pub join: bool,
     /// Certificates.
     pub certificates: Certificates,
     /// Raft.
     pub raft: RaftConfig,
     /// Sessions of storage nodes.
     pub sessions: SessionConfig,
+    /// Which replicas lead.
+    pub leaders: LeadersConfig,
     /// Bounds.
     pub limits: LimitsConfig,
     /// How long things may take.
@@ -92,6 +98,16 @@ pub struct SessionConfig {
     pub heartbeat_ms: u64,
 }
 
+/// Which replicas lead, as far as the controllers decide by themselves.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct LeadersConfig {
+    /// Whether preferred leaders get their partitions back by themselves; Kafka's `auto.leader.rebalance.enable`.
+    pub auto_rebalance: bool,
+    /// How often that is looked after; Kafka's `leader.imbalance.check.interval.seconds`.
+    pub imbalance_check_seconds: u64,
+}
+
 /// Bounds on what is asked and held.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -102,6 +118,8 @@ pub struct LimitsConfig {
     pub partitions_max: usize,
     /// Topics or config resources in one request.
     pub topics_per_request_max: usize,
+    /// Voters of the quorum.
+    pub voters_max: usize,
     /// Registered storage nodes, and as many coordinators.
     pub nodes_max: usize,
     /// Partitions of `__consumer_offsets`, and so shards of groups, when it is created; Kafka's
@@ -170,9 +188,11 @@ impl Default for Config {
             data_dir: PathBuf::from("/var/lib/weir/controller"),
             listen: SocketAddr::from(([127, 0, 0, 1], 9183)),
             voters: Vec::new(),
+            join: false,
             certificates: Certificates::default(),
             raft: RaftConfig::default(),
             sessions: SessionConfig::default(),
+            leaders: LeadersConfig::default(),
             limits: LimitsConfig::default(),
             timing: TimingConfig::default(),
             http: HttpConfig::default(),
@@ -209,6 +229,12 @@ impl Default for SessionConfig {
     }
 }
 
+impl Default for LeadersConfig {
+    fn default() -> Self {
+        Self { auto_rebalance: true, imbalance_check_seconds: 300 }
+    }
+}
+
 impl Default for LimitsConfig {
     fn default() -> Self {
         let limits = Limits::default();
@@ -216,6 +242,7 @@ impl Default for LimitsConfig {
             partitions_per_request_max: limits.partitions_per_request_max,
             partitions_max: limits.partitions_max,
             topics_per_request_max: limits.topics_per_request_max,
+            voters_max: 7,
             nodes_max: limits.nodes_max,
             internal_topic_partitions: limits.internal_topic_partitions,
             requests_queued_max: 1024,
@@ -272,11 +299,19 @@ impl Config {
             quic_transport::Identity::new(&self.cluster_id, quic_transport::Role::Controller, self.id);
         expect(named.is_ok(), "cluster_id must be 1 to 64 characters of A-Z a-z 0-9 _ -");
         let mut ids: Vec<u64> = self.voters.iter().map(|voter| voter.id).collect();
-        expect(ids.contains(&self.id), "voters must contain this controller's id");
+        expect(
+            self.join || ids.contains(&self.id),
+            "voters must contain this controller's id, or join be true",
+        );
         ids.sort_unstable();
         ids.dedup();
         expect(ids.len() == self.voters.len(), "voters names an id twice");
-        expect([1, 3, 5].contains(&self.voters.len()), "voters must be 1, 3 or 5");
+        let count = self.voters.len();
+        expect(self.join || [1, 3, 5].contains(&count), "voters must be 1, 3 or 5 to form a quorum");
+        expect(
+            !self.join || ids.iter().any(|id| *id != self.id),
+            "voters must name those that this one joins",
+        );
         expect(
             self.voters.iter().all(|voter| voter.address.contains(':')),
             "a voter's address must be host:port",
@@ -294,11 +329,13 @@ impl Config {
             sessions.heartbeat_ms > 0 && sessions.heartbeat_ms * 3 <= sessions.session_ms,
             "sessions.session_ms must be at least three times sessions.heartbeat_ms, which must not be 0",
         );
+        expect(self.leaders.imbalance_check_seconds > 0, "leaders.imbalance_check_seconds must not be 0");
         let limits = &self.limits;
         let bounds = [
             limits.partitions_per_request_max,
             limits.partitions_max,
             limits.topics_per_request_max,
+            limits.voters_max,
             limits.nodes_max,
             limits.internal_topic_partitions,
             limits.requests_queued_max,

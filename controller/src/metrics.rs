@@ -1,6 +1,11 @@
 //! What a controller counts. Names begin with `weir_controller_`; `docs/metrics.md` explains them.
 
+use controller_core::observe::{Election, PartitionEvent};
+use controller_core::plan::{is_imbalanced, min_insync};
+use controller_core::{ClusterState, observe};
+use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
@@ -16,16 +21,44 @@ pub(crate) struct ControllerMetrics {
     heartbeats: Counter,
     fencings: Counter,
     unfencings: Counter,
+    elections: Family<KindLabel, Counter>,
+    leaders_lost: Counter,
+    isr_shrinks: Counter,
+    isr_expands: Counter,
+    reassignments_ended: Counter,
     pub(crate) feed_followers: Gauge,
     pub(crate) leader: Gauge,
     pub(crate) term: Gauge,
-    pub(crate) applied_index: Gauge,
-    pub(crate) nodes: Gauge,
-    pub(crate) nodes_fenced: Gauge,
-    pub(crate) topics: Gauge,
-    pub(crate) partitions: Gauge,
-    pub(crate) partitions_without_leader: Gauge,
+    applied_index: Gauge,
+    nodes: Gauge,
+    nodes_fenced: Gauge,
+    topics: Gauge,
+    partitions: Gauge,
+    partitions_without_leader: Gauge,
+    partitions_under_replicated: Gauge,
+    partitions_under_min_isr: Gauge,
+    partitions_imbalanced: Gauge,
+    partitions_reassigning: Gauge,
 }
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct KindLabel {
+    kind: &'static str,
+}
+
+const fn kind(election: Election) -> KindLabel {
+    let kind = match election {
+        Election::InSync => "in_sync",
+        Election::Eligible => "eligible",
+        Election::Preferred => "preferred",
+        Election::Reassigned => "reassigned",
+        Election::Unclean => "unclean",
+    };
+    KindLabel { kind }
+}
+
+const ELECTIONS: [Election; 5] =
+    [Election::InSync, Election::Eligible, Election::Preferred, Election::Reassigned, Election::Unclean];
 
 impl ControllerMetrics {
     /// Counters in `registry`, which is to carry the prefix `weir_controller`.
@@ -38,6 +71,11 @@ impl ControllerMetrics {
             heartbeats: Counter::default(),
             fencings: Counter::default(),
             unfencings: Counter::default(),
+            elections: Family::default(),
+            leaders_lost: Counter::default(),
+            isr_shrinks: Counter::default(),
+            isr_expands: Counter::default(),
+            reassignments_ended: Counter::default(),
             feed_followers: Gauge::default(),
             leader: Gauge::default(),
             term: Gauge::default(),
@@ -47,6 +85,10 @@ impl ControllerMetrics {
             topics: Gauge::default(),
             partitions: Gauge::default(),
             partitions_without_leader: Gauge::default(),
+            partitions_under_replicated: Gauge::default(),
+            partitions_under_min_isr: Gauge::default(),
+            partitions_imbalanced: Gauge::default(),
+            partitions_reassigning: Gauge::default(),
         };
         let m = &metrics;
         registry.register("requests", "Requests whose changes were proposed", m.requests.clone());
@@ -61,6 +103,26 @@ impl ControllerMetrics {
         registry.register("heartbeats", "Heartbeats of nodes acknowledged", m.heartbeats.clone());
         registry.register("fencings", "Decisions to fence a node", m.fencings.clone());
         registry.register("unfencings", "Decisions to let a node back in", m.unfencings.clone());
+        for election in ELECTIONS {
+            // Shown as 0 before the first one: a rate needs a beginning.
+            let _shown = m.elections.get_or_create(&kind(election));
+        }
+        registry.register("elections", "Leaders elected", m.elections.clone());
+        let counters = [
+            ("leaders_lost", "Times that a partition was left without leader", &m.leaders_lost),
+            ("isr_shrinks", "Times that an in-sync set became smaller", &m.isr_shrinks),
+            ("isr_expands", "Times that an in-sync set became larger", &m.isr_expands),
+            ("reassignments_ended", "Reassignments completed or cancelled", &m.reassignments_ended),
+        ];
+        for (name, help, counter) in counters {
+            registry.register(name, help, counter.clone());
+        }
+        m.register_gauges(registry);
+        metrics
+    }
+
+    fn register_gauges(&self, registry: &mut Registry) {
+        let m = self;
         let gauges = [
             ("feed_followers", "Nodes that follow the metadata here", &m.feed_followers),
             ("leader", "1 if this controller leads the quorum", &m.leader),
@@ -71,11 +133,70 @@ impl ControllerMetrics {
             ("topics", "Topics", &m.topics),
             ("partitions", "Partitions", &m.partitions),
             ("partitions_without_leader", "Partitions without leader", &m.partitions_without_leader),
+            (
+                "partitions_under_replicated",
+                "Partitions with replicas that are not in sync",
+                &m.partitions_under_replicated,
+            ),
+            (
+                "partitions_under_min_isr",
+                "Partitions with fewer replicas in sync than needed to commit",
+                &m.partitions_under_min_isr,
+            ),
+            (
+                "partitions_imbalanced",
+                "Partitions led by another than their preferred leader, which could lead",
+                &m.partitions_imbalanced,
+            ),
+            ("partitions_reassigning", "Partitions that are being reassigned", &m.partitions_reassigning),
         ];
         for (name, help, gauge) in gauges {
             registry.register(name, help, gauge.clone());
         }
-        metrics
+    }
+
+    /// Shows the state as gauges.
+    pub(crate) fn show(&self, state: &ClusterState) {
+        let count = |number: usize| i64::try_from(number).unwrap_or(i64::MAX);
+        self.applied_index.set(i64::try_from(state.applied().0).unwrap_or(i64::MAX));
+        self.nodes.set(count(state.nodes().len()));
+        self.nodes_fenced.set(count(state.nodes().iter().filter(|(_, node)| node.fenced).count()));
+        self.topics.set(count(state.topics().len()));
+        self.partitions.set(count(state.partitions().len()));
+        let (mut leaderless, mut under_replicated, mut under_min, mut imbalanced, mut moving) =
+            (0, 0, 0, 0, 0);
+        for (_, topic) in state.topics().iter() {
+            // One look at the config for all partitions of the topic.
+            let configured = min_insync(state, topic, usize::MAX);
+            for (_, partition) in state.partitions().of_topic(topic) {
+                let wanted = observe::target_replicas(partition);
+                let in_sync = partition.isr.len();
+                leaderless += usize::from(partition.leader.is_none());
+                under_replicated += usize::from(partition.leader.is_none() || in_sync < wanted);
+                let needed = configured.min(partition.replicas.len());
+                under_min += usize::from(partition.leader.is_none() || in_sync < needed);
+                imbalanced += usize::from(is_imbalanced(state, partition));
+                moving += usize::from(observe::is_reassigned(partition));
+            }
+        }
+        self.partitions_without_leader.set(count(leaderless));
+        self.partitions_under_replicated.set(count(under_replicated));
+        self.partitions_under_min_isr.set(count(under_min));
+        self.partitions_imbalanced.set(count(imbalanced));
+        self.partitions_reassigning.set(count(moving));
+    }
+
+    /// Counts what happened at partitions.
+    pub(crate) fn partition_events(&self, events: &[PartitionEvent]) {
+        for event in events {
+            if let Some((_, _, election)) = event.elected {
+                self.elections.get_or_create(&kind(election)).inc();
+            }
+            self.leaders_lost.inc_by(u64::from(event.leader_lost));
+            self.isr_shrinks.inc_by(u64::from(event.isr_left > event.isr_joined));
+            self.isr_expands.inc_by(u64::from(event.isr_joined > event.isr_left));
+            self.reassignments_ended.inc_by(u64::from(event.reassignment_ended));
+        }
     }
 
     pub(crate) fn proposed(&self, requests: usize, changes: usize) {

@@ -9,11 +9,12 @@ use crate::liveness::{Liveness, LivenessConfig};
 use crate::metrics::ControllerMetrics;
 use crate::proposer::{Proposer, ProposerConfig, confirm_leadership};
 use crate::quorum::log_store::LogStore;
-use crate::quorum::network::Network;
+use crate::quorum::network::{Network, QuicCarrier};
 use crate::quorum::peers::Peers;
 use crate::quorum::rpc::{self, RaftSlot};
 use crate::quorum::state_machine::{StateMachine, StateView};
 use crate::quorum::type_config::{Member, Raft};
+use crate::quorum::voters::{Voters, VotersConfig};
 use controller_core::ClusterState;
 use openraft::async_runtime::WatchReceiver;
 use openraft::errors::{InitializeError, RaftError};
@@ -86,7 +87,8 @@ pub(crate) async fn start_on(
     let data = open_data_dir(&config).await?;
     let members: BTreeMap<u64, String> =
         config.voters.iter().map(|voter| (voter.id, voter.address.clone())).collect();
-    let raft_slot = Arc::new(RaftSlot::new(members.keys().copied().collect(), data.peers.clone()));
+    let raft_slot: Arc<RaftSlot> =
+        Arc::new(RaftSlot::new(members.keys().copied().collect(), data.peers.clone()));
     let services_slot: ServicesSlot = Arc::new(OnceLock::new());
     let router = rpc::add_routes(Router::builder(), &raft_slot);
     let router = api_table::add_routes(router, &services_slot).build();
@@ -94,19 +96,18 @@ pub(crate) async fn start_on(
 
     let (log_store, log_thread) = LogStore::start(data.log);
     let (machine, view) = StateMachine::new(data.snapshots, ChangeRing::new(config.limits.feed_changes_max));
-    let network = Network::new(
-        Arc::clone(&transport),
-        config.cluster_id.clone(),
-        config.id,
-        members.clone(),
-        data.peers.clone(),
-    );
+    let carrier = QuicCarrier::new(Arc::clone(&transport), config.cluster_id.clone());
+    let network = Network::new(carrier, config.id, members.clone(), data.peers.clone());
     let raft_config = Arc::new(openraft_config(&config).map_err(StartError::Raft)?);
     let raft = Raft::new(config.id, raft_config, network, log_store, machine)
         .await
         .map_err(|error| StartError::Raft(error.to_string()))?;
-    raft_slot.fill(raft.clone());
-    form(&raft, members).await?;
+    raft_slot.fill(raft.clone(), view.clone());
+    if config.join {
+        tracing::info!(id = config.id, "waits to be added to the quorum, or goes on in it");
+    } else {
+        form(&raft, members).await?;
+    }
 
     let stop = CancellationToken::new();
     let tasks = TaskTracker::new();
@@ -206,6 +207,10 @@ fn start_services(
     let liveness_config = LivenessConfig {
         session: Duration::from_millis(config.sessions.session_ms),
         read_timeout: Duration::from_millis(config.timing.confirm_ms),
+        rebalance: config
+            .leaders
+            .auto_rebalance
+            .then(|| Duration::from_secs(config.leaders.imbalance_check_seconds)),
     };
     let (liveness, watching) = Liveness::start(
         raft.clone(),
@@ -216,7 +221,21 @@ fn start_services(
         stop.clone().cancelled_owned(),
     );
     tasks.spawn(watching);
+    let voters_config = VotersConfig {
+        voters_max: config.limits.voters_max,
+        confirm: Duration::from_millis(config.timing.confirm_ms),
+        alive: Duration::from_millis(config.raft.election_max_ms * 2),
+    };
+    let voters = Voters::new(config.id, raft.clone(), view.clone(), proposer.clone(), voters_config);
+    let (watch, stopped) = (voters.clone().watch(), stop.clone());
+    tasks.spawn(async move {
+        tokio::select! {
+            () = watch => {}
+            () = stopped.cancelled() => {}
+        }
+    });
     Services {
+        voters,
         proposer,
         liveness,
         view: view.clone(),
@@ -239,16 +258,7 @@ async fn watch_gauges(raft: Raft, view: StateView, metrics: ControllerMetrics, s
             metrics.leader.set(i64::from(raft.current_leader == Some(raft.id)));
             metrics.term.set(i64::try_from(raft.vote.leader_id.term).unwrap_or(i64::MAX));
         }
-        let state = view.state();
-        let count = |number: usize| i64::try_from(number).unwrap_or(i64::MAX);
-        metrics.applied_index.set(i64::try_from(state.applied().0).unwrap_or(i64::MAX));
-        metrics.nodes.set(count(state.nodes().len()));
-        metrics.nodes_fenced.set(count(state.nodes().iter().filter(|(_, node)| node.fenced).count()));
-        metrics.topics.set(count(state.topics().len()));
-        metrics.partitions.set(count(state.partitions().len()));
-        let leaderless =
-            state.partitions().iter().filter(|(_, partition)| partition.leader.is_none()).count();
-        metrics.partitions_without_leader.set(count(leaderless));
+        metrics.show(&view.state());
         tokio::select! {
             () = stop.cancelled() => return,
             changed = server.changed() => if changed.is_err() { return },

@@ -5,28 +5,26 @@
 //! what the batch did before them. Nothing is planned on a state that another leader may have moved on from: the first
 //! plan of a leadership waits for a read confirmed by the quorum, and each write names the leadership it was planned in.
 
-use crate::clock::wall_clock;
 use crate::metrics::ControllerMetrics;
 use crate::quorum::segment::PAYLOAD_MAX;
 use crate::quorum::state_machine::StateView;
-use crate::quorum::type_config::{Changes, Raft, TypeConfig};
+use crate::quorum::type_config::{Changes, Environment, LeaderId, Raft};
+use controller_core::observe::{Election, PartitionEvent, partition_event};
 use controller_core::{Chance, ClusterState, Decision, Inputs, Limits};
 use openraft::ReadPolicy;
-use openraft::alias::CommittedLeaderIdOf;
+use openraft::async_runtime::Select2;
 use openraft::errors::{ClientWriteError, ForwardToLeader, LinearizableReadError, RaftError};
-use openraft::impls::ProgressResponder;
+use openraft::type_config::TypeConfigExt;
 use proto_types::error::{ControllerError, Reason, Rejection};
 use proto_types::ids::{ControllerId, MetadataIndex};
 use proto_types::metadata::MetadataChange;
 use std::collections::VecDeque;
 use std::future::Future;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
-use uuid::Uuid;
-
-type LeaderId = CommittedLeaderIdOf<TypeConfig>;
 
 /// Bytes of changes after which a batch takes no more requests; the rest makes the next one. A log entry has a largest
 /// size, and one that exceeds it would stop this leader and, when the callers repeat themselves, the next one too.
@@ -129,8 +127,8 @@ pub(crate) struct Proposer {
 
 impl Proposer {
     /// Starts the proposer's task; it ends when all handles are dropped.
-    pub(crate) fn start(
-        raft: Raft,
+    pub(crate) fn start<C: Environment>(
+        raft: Raft<C>,
         view: StateView,
         config: ProposerConfig,
         metrics: ControllerMetrics,
@@ -175,8 +173,16 @@ impl Proposer {
     }
 }
 
-struct Task {
-    raft: Raft,
+/// Jobs that share one log entry, and what it is to hold.
+#[derive(Default)]
+struct Batch {
+    jobs: Vec<Box<dyn Job>>,
+    changes: Vec<MetadataChange>,
+    events: Vec<PartitionEvent>,
+}
+
+struct Task<C: Environment> {
+    raft: Raft<C>,
     view: StateView,
     config: ProposerConfig,
     metrics: ControllerMetrics,
@@ -184,7 +190,7 @@ struct Task {
     verified: Option<LeaderId>,
 }
 
-impl Task {
+impl<C: Environment> Task<C> {
     async fn run(mut self, mut queue: mpsc::Receiver<Box<dyn Job>>) {
         while let Some(first) = queue.recv().await {
             let mut jobs = vec![first];
@@ -211,40 +217,61 @@ impl Task {
             Err(error) => return finish_all(waiting.drain(..).collect(), &Err(error)),
         };
         let state = self.view.state();
-        let (jobs, changes) = self.plan_batch(&state, waiting);
+        let Batch { jobs, changes, events } = self.plan_batch(&state, waiting);
         if changes.is_empty() {
             // Nothing to write, but the answers must rest on a state that was the newest when it was looked at.
             let confirmed = self.confirm().await.map(|()| state.applied());
             return finish_all(jobs, &confirmed);
         }
-        self.commit(leader, changes, jobs).await;
+        if self.commit(leader, changes, jobs).await {
+            self.report(&events);
+        }
     }
 
-    fn plan_batch(
-        &self,
-        state: &ClusterState,
-        waiting: &mut VecDeque<Box<dyn Job>>,
-    ) -> (Vec<Box<dyn Job>>, Vec<MetadataChange>) {
+    /// Counts and logs what a committed batch did to partitions.
+    fn report(&self, events: &[PartitionEvent]) {
+        self.metrics.partition_events(events);
+        let elected = events.iter().filter(|event| event.elected.is_some()).count();
+        let lost = events.iter().filter(|event| event.leader_lost).count();
+        if elected > 0 || lost > 0 {
+            tracing::info!(elected, without_leader = lost, "leaders changed");
+        }
+        let state = self.view.state();
+        for event in events {
+            if let Some((leader, epoch, Election::Unclean)) = event.elected {
+                let (topic, partition) = (event.partition.topic, event.partition.partition);
+                let name = state.topics().name(topic);
+                tracing::warn!(
+                    target: "audit", topic = name, topic_id = %topic, %partition, %leader, %epoch,
+                    "unclean election: committed records may be lost"
+                );
+            }
+        }
+    }
+
+    fn plan_batch(&self, state: &ClusterState, waiting: &mut VecDeque<Box<dyn Job>>) -> Batch {
         let mut inputs = Inputs {
-            now: wall_clock(),
-            chance: Chance::new(Uuid::new_v4().as_u128()),
+            now: C::wall_clock(),
+            chance: Chance::new(C::chance()),
             limits: self.config.limits.clone(),
             cluster_id: self.config.cluster_id.clone(),
         };
         let mut scratch = state.clone();
-        let (mut jobs, mut all, mut bytes_all) = (Vec::new(), Vec::new(), 0);
+        let mut batch = Batch::default();
+        let mut bytes_all = 0;
         while bytes_all < BATCH_BYTES
             && let Some(mut job) = waiting.pop_front()
         {
             let (changes, bytes) = job.plan(&scratch, &mut inputs, self.config.request_bytes_max);
             for change in &changes {
+                batch.events.extend(partition_event(&scratch, change));
                 scratch.apply(state.applied(), change);
             }
-            all.extend(changes);
+            batch.changes.extend(changes);
             bytes_all += bytes;
-            jobs.push(job);
+            batch.jobs.push(job);
         }
-        (jobs, all)
+        batch
     }
 
     /// Our leadership, with the state known to be its newest.
@@ -265,24 +292,29 @@ impl Task {
     }
 
     /// Commits, and does not look at anything else before the outcome is known; callers are answered in time all the same.
-    async fn commit(&mut self, leader: LeaderId, changes: Vec<MetadataChange>, jobs: Vec<Box<dyn Job>>) {
+    /// True if it is committed.
+    async fn commit(
+        &mut self,
+        leader: LeaderId,
+        changes: Vec<MetadataChange>,
+        jobs: Vec<Box<dyn Job>>,
+    ) -> bool {
         let begun = Instant::now();
         self.metrics.proposed(jobs.len(), changes.len());
-        let (responder, outcome) = ProgressResponder::complete_only();
+        let (responder, outcome) = C::write_answer();
         let write = self.raft.write(Changes(Arc::new(changes))).with_leader(leader).responder(responder);
         if write.await.is_err() {
-            return finish_all(jobs, &Err(ControllerError::Shutdown));
+            finish_all(jobs, &Err(ControllerError::Shutdown));
+            return false;
         }
-        let mut jobs = Some(jobs);
-        let deadline = tokio::time::sleep(self.config.commit_timeout);
-        tokio::pin!(outcome, deadline);
-        let written = loop {
-            tokio::select! {
-                written = &mut outcome => break written,
-                () = &mut deadline, if jobs.is_some() => {
-                    tracing::warn!("a metadata batch is not committed in time; its outcome is unknown");
-                    finish_all(jobs.take().unwrap_or_default(), &Err(ControllerError::TimedOut));
-                }
+        let (mut outcome, mut jobs) = (pin!(outcome), jobs);
+        let deadline = C::sleep(self.config.commit_timeout);
+        let written = match C::select2(outcome.as_mut(), deadline).await {
+            Select2::First(written) => written,
+            Select2::Second(()) => {
+                tracing::warn!("a metadata batch is not committed in time; its outcome is unknown");
+                finish_all(std::mem::take(&mut jobs), &Err(ControllerError::TimedOut));
+                outcome.await
             }
         };
         let answer = match written {
@@ -299,7 +331,8 @@ impl Task {
             self.verified = None;
         }
         self.metrics.committed(begun.elapsed(), answer.is_ok());
-        finish_all(jobs.unwrap_or_default(), &answer);
+        finish_all(jobs, &answer);
+        answer.is_ok()
     }
 }
 
@@ -310,8 +343,11 @@ fn finish_all(jobs: Vec<Box<dyn Job>>, outcome: &Result<MetadataIndex, Controlle
 }
 
 /// Asks the quorum whether we still lead, and waits until everything committed before is applied.
-pub(crate) async fn confirm_leadership(raft: &Raft, timeout: Duration) -> Result<(), ControllerError> {
-    match tokio::time::timeout(timeout, raft.ensure_linearizable(ReadPolicy::ReadIndex)).await {
+pub(crate) async fn confirm_leadership<C: Environment>(
+    raft: &Raft<C>,
+    timeout: Duration,
+) -> Result<(), ControllerError> {
+    match C::timeout(timeout, raft.ensure_linearizable(ReadPolicy::ReadIndex)).await {
         Ok(Ok(_read)) => Ok(()),
         Ok(Err(RaftError::APIError(LinearizableReadError::ForwardToLeader(forward)))) => {
             Err(not_leader(&forward))
@@ -323,6 +359,6 @@ pub(crate) async fn confirm_leadership(raft: &Raft, timeout: Duration) -> Result
     }
 }
 
-pub(crate) fn not_leader(forward: &ForwardToLeader<TypeConfig>) -> ControllerError {
+pub(crate) fn not_leader<C: Environment>(forward: &ForwardToLeader<C>) -> ControllerError {
     ControllerError::NotLeader { leader: forward.leader_id.map(ControllerId) }
 }

@@ -15,4 +15,5 @@ pub(crate) mod snapshot_files;
 pub(crate) mod state_machine;
 pub(crate) mod stored;
 pub(crate) mod type_config;
+pub(crate) mod voters;
 mod wire;

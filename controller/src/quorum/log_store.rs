@@ -8,7 +8,7 @@
 use super::log_files::{LogFiles, Progress};
 use super::store_error::StoreError;
 use super::stored::{BorrowedEntry, DiskKind, StoredEntry, StoredLogId, seal};
-use super::type_config::{Entry, LogId, TypeConfig, Vote};
+use super::type_config::{Entry, Environment, LogId, TypeConfig, Vote};
 use openraft::storage::{IOFlushed, LogState, RaftLogStorage};
 use openraft::{OptionalSend, RaftLogReader};
 use parking_lot::Mutex;
@@ -29,25 +29,30 @@ const TAIL_BYTES_MAX: usize = 8 << 20;
 /// Entries that one read returns at most, bytes as encoded; raft asks again for the rest.
 const READ_BYTES_MAX: usize = 4 << 20;
 
-enum Command {
+pub(crate) enum Command<C: Environment> {
     SaveVote(Vote, oneshot::Sender<io::Result<()>>),
     SaveCommitted(Option<LogId>, oneshot::Sender<io::Result<()>>),
-    Append(Vec<StoredLogId>, Vec<Vec<u8>>, IOFlushed<TypeConfig>),
+    Append(Vec<StoredLogId>, Vec<Vec<u8>>, IOFlushed<C>),
     Truncate(u64, oneshot::Sender<io::Result<()>>),
     Purge(LogId, oneshot::Sender<io::Result<()>>),
     Read(std::ops::Range<u64>, usize, oneshot::Sender<io::Result<Vec<StoredEntry>>>),
 }
 
 /// The log as raft sees it.
-pub(crate) struct LogStore {
-    reader: LogReader,
+pub(crate) struct LogStore<C: Environment = TypeConfig> {
+    reader: LogReader<C>,
 }
 
 /// A reader of the log; any number of them.
-#[derive(Clone)]
-pub(crate) struct LogReader {
-    commands: mpsc::Sender<Command>,
+pub(crate) struct LogReader<C: Environment = TypeConfig> {
+    commands: mpsc::Sender<Command<C>>,
     shared: Arc<Mutex<Shared>>,
+}
+
+impl<C: Environment> Clone for LogReader<C> {
+    fn clone(&self) -> Self {
+        Self { commands: self.commands.clone(), shared: Arc::clone(&self.shared) }
+    }
 }
 
 struct Shared {
@@ -58,9 +63,19 @@ struct Shared {
     tail: Tail,
 }
 
-impl LogStore {
+impl<C: Environment> LogStore<C> {
     /// Starts the thread. It ends, and closes the files, when the store and all readers are dropped.
     pub(crate) fn start(files: LogFiles) -> (Self, JoinHandle<()>) {
+        let (store, worker, queue) = Self::new(files);
+        let thread = std::thread::Builder::new()
+            .name("raft-log".to_owned())
+            .spawn(move || worker.run(queue))
+            .expect("the system starts a thread at the start of the process");
+        (store, thread)
+    }
+
+    /// The store, and what is to carry out its commands.
+    pub(crate) fn new(files: LogFiles) -> (Self, Worker<C>, mpsc::Receiver<Command<C>>) {
         let (commands, queue) = mpsc::channel(QUEUE);
         let Progress { purged, committed, .. } = files.progress();
         let shared = Shared {
@@ -70,22 +85,22 @@ impl LogStore {
             last: files.last().map(Into::into),
             tail: Tail::default(),
         };
-        let thread = std::thread::Builder::new()
-            .name("raft-log".to_owned())
-            .spawn(move || run(files, queue))
-            .expect("the system starts a thread at the start of the process");
-        (Self { reader: LogReader { commands, shared: Arc::new(Mutex::new(shared)) } }, thread)
+        let reader = LogReader { commands, shared: Arc::new(Mutex::new(shared)) };
+        (Self { reader }, Worker { files, unsynced: Vec::new() }, queue)
     }
 
-    async fn ask(&self, command: impl FnOnce(oneshot::Sender<io::Result<()>>) -> Command) -> io::Result<()> {
+    async fn ask(
+        &self,
+        command: impl FnOnce(oneshot::Sender<io::Result<()>>) -> Command<C>,
+    ) -> io::Result<()> {
         let (tx, rx) = oneshot::channel();
         self.reader.send(command(tx)).await?;
         rx.await.map_err(|_| closed())?
     }
 }
 
-impl LogReader {
-    async fn send(&self, command: Command) -> io::Result<()> {
+impl<C: Environment> LogReader<C> {
+    async fn send(&self, command: Command<C>) -> io::Result<()> {
         self.commands.send(command).await.map_err(|_| closed())
     }
 
@@ -108,7 +123,7 @@ fn closed() -> io::Error {
     io::Error::other("the raft log's thread has ended")
 }
 
-impl RaftLogReader<TypeConfig> for LogReader {
+impl<C: Environment> RaftLogReader<C> for LogReader<C> {
     async fn try_get_log_entries<RB: RangeBounds<u64> + Clone + Debug + OptionalSend>(
         &mut self,
         range: RB,
@@ -127,7 +142,7 @@ impl RaftLogReader<TypeConfig> for LogReader {
     }
 }
 
-impl LogReader {
+impl<C: Environment> LogReader<C> {
     /// The part of the range that exists.
     fn clip(&self, range: &impl RangeBounds<u64>) -> std::ops::Range<u64> {
         let start = match range.start_bound() {
@@ -147,15 +162,15 @@ impl LogReader {
     }
 }
 
-impl RaftLogStorage<TypeConfig> for LogStore {
-    type LogReader = LogReader;
+impl<C: Environment> RaftLogStorage<C> for LogStore<C> {
+    type LogReader = LogReader<C>;
 
-    async fn get_log_state(&mut self) -> Result<LogState<TypeConfig>, io::Error> {
+    async fn get_log_state(&mut self) -> Result<LogState<C>, io::Error> {
         let shared = self.reader.shared.lock();
         Ok(LogState { last_purged_log_id: shared.purged, last_log_id: shared.last })
     }
 
-    async fn get_log_reader(&mut self) -> LogReader {
+    async fn get_log_reader(&mut self) -> LogReader<C> {
         self.reader.clone()
     }
 
@@ -176,7 +191,7 @@ impl RaftLogStorage<TypeConfig> for LogStore {
         Ok(self.reader.shared.lock().committed)
     }
 
-    async fn append<I>(&mut self, entries: I, callback: IOFlushed<TypeConfig>) -> Result<(), io::Error>
+    async fn append<I>(&mut self, entries: I, callback: IOFlushed<C>) -> Result<(), io::Error>
     where
         I: IntoIterator<Item = Entry> + OptionalSend,
         I::IntoIter: OptionalSend,
@@ -275,38 +290,63 @@ impl Tail {
     }
 }
 
-/// The thread.
-fn run(mut files: LogFiles, mut queue: mpsc::Receiver<Command>) {
-    let mut unsynced = Vec::new();
-    while let Some(command) = queue.blocking_recv() {
-        carry_out(&mut files, command, &mut unsynced);
-        for _ in 1..COMMANDS_PER_SYNC {
-            let Ok(command) = queue.try_recv() else { break };
-            carry_out(&mut files, command, &mut unsynced);
-        }
-        sync(&mut files, &mut unsynced);
-    }
+/// Carries the commands out.
+pub(crate) struct Worker<C: Environment> {
+    files: LogFiles,
+    /// What waits for the next sync.
+    unsynced: Vec<IOFlushed<C>>,
 }
 
-fn carry_out(files: &mut LogFiles, command: Command, unsynced: &mut Vec<IOFlushed<TypeConfig>>) {
-    // What waits for the disk goes first, so that completions come in the order of the commands.
-    if !matches!(command, Command::Append(..) | Command::Read(..) | Command::SaveCommitted(..)) {
-        sync(files, unsynced);
-    }
-    match command {
-        Command::SaveVote(vote, reply) => answer(reply, files.save_vote((&vote).into())),
-        Command::SaveCommitted(committed, reply) => {
-            answer(reply, files.save_committed(committed.as_ref().map(Into::into)));
+impl<C: Environment> Worker<C> {
+    /// The thread.
+    fn run(mut self, mut queue: mpsc::Receiver<Command<C>>) {
+        while let Some(command) = queue.blocking_recv() {
+            self.carry_out(command);
+            for _ in 1..COMMANDS_PER_SYNC {
+                let Ok(command) = queue.try_recv() else { break };
+                self.carry_out(command);
+            }
+            self.sync();
         }
-        Command::Append(ids, payloads, callback) => match files.append(&ids, &payloads) {
-            Ok(()) => unsynced.push(callback),
-            Err(error) => callback.io_completed(Err(logged(error))),
-        },
-        Command::Truncate(next, reply) => answer(reply, files.truncate(next)),
-        Command::Purge(log_id, reply) => answer(reply, files.purge((&log_id).into())),
-        Command::Read(range, bytes_max, reply) => {
-            // A reader that gave up needs no answer.
-            let _gone = reply.send(read(files, range, bytes_max).map_err(logged));
+    }
+
+    /// Carries one command out. What it appends is on disk after the next [`Worker::sync`].
+    pub(crate) fn carry_out(&mut self, command: Command<C>) {
+        // What waits for the disk goes first, so that completions come in the order of the commands.
+        if !matches!(command, Command::Append(..) | Command::Read(..) | Command::SaveCommitted(..)) {
+            self.sync();
+        }
+        let files = &mut self.files;
+        match command {
+            Command::SaveVote(vote, reply) => answer(reply, files.save_vote((&vote).into())),
+            Command::SaveCommitted(committed, reply) => {
+                answer(reply, files.save_committed(committed.as_ref().map(Into::into)));
+            }
+            Command::Append(ids, payloads, callback) => match files.append(&ids, &payloads) {
+                Ok(()) => self.unsynced.push(callback),
+                Err(error) => callback.io_completed(Err(logged(error))),
+            },
+            Command::Truncate(next, reply) => answer(reply, files.truncate(next)),
+            Command::Purge(log_id, reply) => answer(reply, files.purge((&log_id).into())),
+            Command::Read(range, bytes_max, reply) => {
+                // A reader that gave up needs no answer.
+                let _gone = reply.send(read(files, range, bytes_max).map_err(logged));
+            }
+        }
+    }
+
+    /// Waits for the disk, and says so to those that wait for it.
+    pub(crate) fn sync(&mut self) {
+        if self.unsynced.is_empty() {
+            return;
+        }
+        let outcome = self.files.sync();
+        let error = outcome.err().map(|error| logged(error).to_string());
+        for callback in self.unsynced.drain(..) {
+            callback.io_completed(match &error {
+                None => Ok(()),
+                Some(error) => Err(io::Error::other(error.clone())),
+            });
         }
     }
 }
@@ -340,18 +380,4 @@ fn read(
         entries.push(entry);
     }
     Ok(entries)
-}
-
-fn sync(files: &mut LogFiles, unsynced: &mut Vec<IOFlushed<TypeConfig>>) {
-    if unsynced.is_empty() {
-        return;
-    }
-    let outcome = files.sync();
-    let error = outcome.err().map(|error| logged(error).to_string());
-    for callback in unsynced.drain(..) {
-        callback.io_completed(match &error {
-            None => Ok(()),
-            Some(error) => Err(io::Error::other(error.clone())),
-        });
-    }
 }

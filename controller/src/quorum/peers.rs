@@ -8,6 +8,7 @@
 use super::slot_file::SlotFile;
 use super::store_error::{StoreError, sync_directory};
 use super::stored::{DiskKind, seal, unseal};
+use super::type_config::Environment;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -77,13 +78,12 @@ impl Peers {
     }
 
     /// Checks a controller's directory; the first one seen is remembered before anything is built on it.
-    pub(crate) async fn check(&self, id: u64, directory: Uuid) -> Result<(), PeerError> {
+    pub(crate) async fn check<C: Environment>(&self, id: u64, directory: Uuid) -> Result<(), PeerError> {
         if let Some(known) = self.shared.known.lock().directories.get(&id).copied() {
             return same(id, known, directory);
         }
         let shared = Arc::clone(&self.shared);
-        let remembered =
-            tokio::task::spawn_blocking(move || shared.known.lock().remember(id, directory)).await;
+        let remembered = C::blocking(move || shared.known.lock().remember(id, directory)).await;
         remembered.unwrap_or(Err(PeerError::Stopping))
     }
 
@@ -136,18 +136,19 @@ fn same(id: u64, known: Uuid, found: Uuid) -> Result<(), PeerError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::quorum::type_config::TypeConfig;
 
     #[tokio::test]
     async fn the_first_directory_is_remembered_across_restarts() {
         let dir = tempfile::tempdir().expect("temp dir");
         let (ours, first, other) = (Uuid::from_u128(1), Uuid::from_u128(2), Uuid::from_u128(3));
         let peers = Peers::open(dir.path(), 1, ours).expect("opened");
-        peers.check(2, first).await.expect("the first one");
-        peers.check(2, first).await.expect("the same one");
+        peers.check::<TypeConfig>(2, first).await.expect("the first one");
+        peers.check::<TypeConfig>(2, first).await.expect("the same one");
         drop(peers);
         let peers = Peers::open(dir.path(), 1, ours).expect("opened");
-        let refused = peers.check(2, other).await.expect_err("another one").to_string();
+        let refused = peers.check::<TypeConfig>(2, other).await.expect_err("another one").to_string();
         assert!(refused.contains("give the new one a new id"), "{refused}");
-        peers.check(3, other).await.expect("another controller");
+        peers.check::<TypeConfig>(3, other).await.expect("another controller");
     }
 }

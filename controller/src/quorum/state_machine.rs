@@ -5,7 +5,7 @@
 
 use super::snapshot_files::SnapshotFiles;
 use super::stored::StoredSnapshotMeta;
-use super::type_config::{Changes, LogId, SnapshotMeta, StoredMembership, TypeConfig};
+use super::type_config::{Changes, Environment, LogId, SnapshotMeta, StoredMembership};
 use crate::change_feed::ChangeRing;
 use arc_swap::ArcSwap;
 use bytes::Bytes;
@@ -89,7 +89,7 @@ impl StateMachine {
     }
 }
 
-impl RaftStateMachine<TypeConfig> for StateMachine {
+impl<C: Environment> RaftStateMachine<C> for StateMachine {
     type SnapshotData = Bytes;
     type SnapshotBuilder = SnapshotBuilder;
 
@@ -99,7 +99,7 @@ impl RaftStateMachine<TypeConfig> for StateMachine {
 
     async fn apply<Strm>(&mut self, mut entries: Strm) -> Result<(), io::Error>
     where
-        Strm: Stream<Item = Result<EntryResponder<TypeConfig>, io::Error>> + Unpin + OptionalSend,
+        Strm: Stream<Item = Result<EntryResponder<C>, io::Error>> + Unpin + OptionalSend,
     {
         let mut responders = Vec::new();
         while let Some(item) = entries.next().await {
@@ -137,7 +137,7 @@ impl RaftStateMachine<TypeConfig> for StateMachine {
         let changes: Vec<MetadataChange> = proto_types::decode(&snapshot).map_err(io::Error::other)?;
         let index = MetadataIndex(meta.last_log_id.as_ref().map_or(0, |id| id.index));
         let state = ClusterState::from_changes(index, &changes);
-        save(self.files.clone(), meta.into(), snapshot).await?;
+        save::<C>(self.files.clone(), meta.into(), snapshot).await?;
         self.state = state;
         self.last_applied = meta.last_log_id;
         self.membership = meta.last_membership.clone();
@@ -147,9 +147,9 @@ impl RaftStateMachine<TypeConfig> for StateMachine {
         Ok(())
     }
 
-    async fn get_current_snapshot(&mut self) -> Result<Option<SnapshotOf<TypeConfig, Bytes>>, io::Error> {
+    async fn get_current_snapshot(&mut self) -> Result<Option<SnapshotOf<C, Bytes>>, io::Error> {
         let files = self.files.clone();
-        let loaded = tokio::task::spawn_blocking(move || files.load()).await.map_err(io::Error::other)??;
+        let loaded = C::blocking(move || files.load()).await??;
         loaded
             .map(|(meta, snapshot)| {
                 let meta = meta.try_into().map_err(io::Error::other)?;
@@ -166,22 +166,24 @@ pub(crate) struct SnapshotBuilder {
     files: SnapshotFiles,
 }
 
-impl RaftSnapshotBuilder<TypeConfig> for SnapshotBuilder {
+impl<C: Environment> RaftSnapshotBuilder<C> for SnapshotBuilder {
     type SnapshotData = Bytes;
 
-    async fn build_snapshot(&mut self) -> Result<SnapshotOf<TypeConfig, Bytes>, io::Error> {
+    async fn build_snapshot(&mut self) -> Result<SnapshotOf<C, Bytes>, io::Error> {
         let state = self.state.clone();
-        let encoded = tokio::task::spawn_blocking(move || proto_types::encode(&state.to_changes())).await;
-        let snapshot = Bytes::from(encoded.map_err(io::Error::other)?);
-        save(self.files.clone(), (&self.meta).into(), snapshot.clone()).await?;
+        let snapshot = Bytes::from(C::blocking(move || proto_types::encode(&state.to_changes())).await?);
+        save::<C>(self.files.clone(), (&self.meta).into(), snapshot.clone()).await?;
         tracing::info!(index = %self.state.applied(), bytes = snapshot.len(), "snapshot of the metadata written");
         Ok(Snapshot { meta: self.meta.clone(), snapshot })
     }
 }
 
-async fn save(files: SnapshotFiles, meta: StoredSnapshotMeta, data: Bytes) -> Result<(), io::Error> {
-    let saved = tokio::task::spawn_blocking(move || files.save(&meta, &data)).await;
-    saved.map_err(io::Error::other)?.map_err(|error| {
+async fn save<C: Environment>(
+    files: SnapshotFiles,
+    meta: StoredSnapshotMeta,
+    data: Bytes,
+) -> Result<(), io::Error> {
+    C::blocking(move || files.save(&meta, &data)).await?.map_err(|error| {
         tracing::error!(%error, "snapshot could not be written");
         error.into()
     })
