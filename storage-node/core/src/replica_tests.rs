@@ -1,15 +1,19 @@
 use super::*;
-use crate::action::{Duplicate, Produced};
-use crate::input::{Acks, ProducerStamp};
-use log_engine_core::ProducerBatch;
+use crate::action::{Duplicate, NOT_HEARD_FROM, Produced};
+use crate::input::{Acks, LeaderBatches, ProducerStamp};
+use log_engine_core::{ProducerBatch, ProducerStates};
+use proto_types::ids::BrokerEpoch;
 
 const ME: NodeId = NodeId(1);
-const CONFIG: ReplicaConfig = ReplicaConfig { min_insync: 1, flush: FlushMode::Ack, waiters_max: 100 };
+const LAG_MS_MAX: i64 = 30_000;
+const CONFIG: ReplicaConfig =
+    ReplicaConfig { min_insync: 1, flush: FlushMode::Ack, waiters_max: 100, replica_lag_ms_max: LAG_MS_MAX };
 
 /// A replica with the producer window that its log would keep, and a short way to say what happens.
 struct Bench {
     replica: Replica,
     producers: ProducerStates,
+    epochs: EpochHistory,
     now: i64,
     next_ticket: u64,
     proposed: Option<Proposal>,
@@ -18,17 +22,31 @@ struct Bench {
 impl Bench {
     fn new(config: ReplicaConfig, end: i64) -> Self {
         let replica = Replica::new(ME, config, Offset(0), Offset(end), Offset(end));
-        Self { replica, producers: ProducerStates::new(100), now: 0, next_ticket: 0, proposed: None }
+        Self {
+            replica,
+            producers: ProducerStates::new(100),
+            epochs: EpochHistory::new(),
+            now: 0,
+            next_ticket: 0,
+            proposed: None,
+        }
     }
 
-    fn leader(config: ReplicaConfig, replication_factor: usize, isr: &[i32]) -> Self {
+    fn leader(config: ReplicaConfig, replication_factor: i32, isr: &[i32]) -> Self {
         let mut bench = Self::new(config, 0);
         bench.epoch(1, 1, Some(1), replication_factor, isr);
         bench
     }
 
     fn step(&mut self, input: Input) -> Vec<Action> {
-        self.replica.step(Millis(self.now), &self.producers, input)
+        let log = LogFacts { producers: &self.producers, epochs: &self.epochs };
+        let actions = self.replica.step(Millis(self.now), log, input);
+        for action in &actions {
+            if let Action::AssignEpoch { epoch, start } = action {
+                self.epochs.assign(epoch.0, start.0);
+            }
+        }
+        actions
     }
 
     fn epoch(
@@ -36,14 +54,14 @@ impl Bench {
         epoch: i32,
         partition_epoch: i32,
         leader: Option<i32>,
-        rf: usize,
+        rf: i32,
         isr: &[i32],
     ) -> Vec<Action> {
         self.step(Input::NewEpoch(NewEpoch {
             leader: leader.map(NodeId),
             leader_epoch: LeaderEpoch(epoch),
             partition_epoch: PartitionEpoch(partition_epoch),
-            replication_factor: rf,
+            replicas: (1..=rf).map(NodeId).collect(),
             isr: isr.iter().copied().map(NodeId).collect(),
         }))
     }
@@ -95,12 +113,44 @@ impl Bench {
         self.step(Input::Flushed { end: Offset(end) })
     }
 
-    fn ack(&mut self, node: i32, epoch: i32, appended: i64, flushed: i64) -> Vec<Action> {
-        self.step(Input::FollowerAck(FollowerAck {
-            node: NodeId(node),
+    /// A follower of `epoch` whose log ends at `end`, without records, asks for a session, which is number `node`.
+    fn open(&mut self, node: i32, epoch: i32, end: i64) -> Vec<Action> {
+        self.open_as(node, epoch, end, BrokerEpoch(i64::from(node) * 10), SessionKey(node as u64))
+    }
+
+    fn open_as(
+        &mut self,
+        node: i32,
+        epoch: i32,
+        end: i64,
+        broker_epoch: BrokerEpoch,
+        session: SessionKey,
+    ) -> Vec<Action> {
+        self.step(Input::OpenSession(OpenSession {
+            session,
+            from: NodeId(node),
+            broker_epoch,
             leader_epoch: LeaderEpoch(epoch),
+            log_start: Offset(end),
+            log_end: Offset(end),
+            last_epoch: LeaderEpoch(-1),
+        }))
+    }
+
+    /// The follower in the session of that number tells where it is.
+    fn ack(&mut self, session: i32, appended: i64, flushed: i64) -> Vec<Action> {
+        self.step(Input::FollowerAck(FollowerAck {
+            session: SessionKey(session as u64),
             appended: Offset(appended),
             flushed: Offset(flushed),
+        }))
+    }
+
+    fn isr_answered(&mut self, epoch: i32, partition_epoch: i32, outcome: IsrOutcome) -> Vec<Action> {
+        self.step(Input::IsrAnswered(IsrAnswered {
+            leader_epoch: LeaderEpoch(epoch),
+            partition_epoch: PartitionEpoch(partition_epoch),
+            outcome,
         }))
     }
 
@@ -173,21 +223,41 @@ fn a_change_of_the_flush_mode_takes_nothing_back() {
     assert_eq!(replies(&bench.flushed(5)), [(ticket, Ok(4))]);
 }
 
+/// The in-sync set that is proposed, if one is.
+fn proposed(actions: &[Action]) -> Option<Vec<(i32, i64)>> {
+    let mut found = actions.iter().filter_map(|action| match action {
+        Action::ProposeIsr { isr, .. } => Some(isr.iter().map(|(node, epoch)| (node.0, epoch.0)).collect()),
+        _ => None,
+    });
+    let first: Option<Vec<(i32, i64)>> = found.next();
+    assert!(found.next().is_none(), "one proposal at a time");
+    first
+}
+
+fn answer(actions: &[Action]) -> Option<SessionAnswer> {
+    actions.iter().find_map(|action| match action {
+        Action::AnswerSession { answer, .. } => Some(*answer),
+        _ => None,
+    })
+}
+
 #[test]
 fn the_high_watermark_is_the_least_flushed_end_of_the_in_sync_replicas() {
     let mut bench = Bench::leader(ReplicaConfig { min_insync: 2, ..CONFIG }, 3, &[1, 2, 3]);
+    bench.open(2, 1, 0);
+    bench.open(3, 1, 0);
     let (ticket, _) = bench.produce(Acks::All, 10, None);
     bench.flushed(10);
-    bench.ack(2, 1, 10, 8);
+    bench.ack(2, 10, 8);
     assert_eq!(bench.high_watermark(), 0, "3 was not heard of");
-    bench.ack(3, 1, 9, 9);
+    bench.ack(3, 9, 9);
     assert_eq!(bench.high_watermark(), 8);
-    bench.ack(2, 0, 10, 10);
-    assert_eq!(bench.high_watermark(), 8, "an ack of another epoch does not count");
-    bench.ack(2, 1, 10, 10);
-    bench.ack(2, 1, 3, 3);
+    bench.ack(4, 10, 10);
+    assert_eq!(bench.high_watermark(), 8, "an ack of no session does not count");
+    bench.ack(2, 10, 10);
+    bench.ack(2, 3, 3);
     assert_eq!(bench.high_watermark(), 9, "an old ack does not take back");
-    assert_eq!(replies(&bench.ack(3, 1, 99, 99)), [(ticket, Ok(0))]);
+    assert_eq!(replies(&bench.ack(3, 99, 99)), [(ticket, Ok(0))]);
     assert_eq!(bench.high_watermark(), 10);
     assert_eq!(bench.replica.view().last_stable, Offset(10));
 }
@@ -273,12 +343,13 @@ fn waiting_ends_with_the_deadline() {
 fn losing_the_leadership_answers_all_who_wait() {
     let mut bench = Bench::leader(CONFIG, 1, &[1]);
     let (ticket, _) = bench.produce(Acks::All, 1, None);
-    let actions = bench.epoch(2, 2, Some(9), 1, &[9]);
+    let actions = bench.epoch(2, 2, Some(2), 2, &[2]);
     assert_eq!(replies(&actions), [(ticket, Err(ProduceError::NotLeader))]);
-    assert_eq!(bench.replica.view().standing, Standing::NotLeader);
+    assert!(!actions.iter().any(|action| matches!(action, Action::EndSession { .. })), "nobody followed");
+    assert_eq!(bench.replica.view().standing, Standing::Follower);
     assert_eq!(bench.replica.view().check_leader(-1), Err(crate::LeadershipError::NotLeader));
     bench.epoch(1, 9, Some(1), 1, &[1]);
-    assert_eq!(bench.replica.view().standing, Standing::NotLeader, "old metadata changes nothing");
+    assert_eq!(bench.replica.view().standing, Standing::Follower, "old metadata changes nothing");
 }
 
 #[test]
@@ -383,4 +454,521 @@ fn readers_are_shown_what_producers_are_told() {
     bench.produce(Acks::All, 1, None);
     let actions = bench.flushed(1);
     assert!(matches!(actions[..], [Action::Publish(_), Action::Reply { .. }]), "{actions:?}");
+}
+
+const TWO: ReplicaConfig = ReplicaConfig { min_insync: 2, ..CONFIG };
+
+fn ended(actions: &[Action]) -> Vec<u64> {
+    let ended = actions.iter().filter_map(|action| match action {
+        Action::EndSession { session } => Some(session.0),
+        _ => None,
+    });
+    ended.collect()
+}
+
+/// A leader of three in epoch 1, alone in sync, that has 10 records on disk, all committed.
+fn alone() -> Bench {
+    let mut bench = Bench::leader(CONFIG, 3, &[1]);
+    bench.produce(Acks::All, 10, None);
+    bench.flushed(10);
+    bench
+}
+
+fn accepted(partition_epoch: i32, isr: &[i32]) -> IsrOutcome {
+    IsrOutcome::Accepted(NewEpoch {
+        leader: Some(ME),
+        leader_epoch: LeaderEpoch(1),
+        partition_epoch: PartitionEpoch(partition_epoch),
+        replicas: (1..=3).map(NodeId).collect(),
+        isr: isr.iter().copied().map(NodeId).collect(),
+    })
+}
+
+#[test]
+fn sessions_are_of_the_leaders_epoch_and_of_replicas_only() {
+    let mut bench = Bench::leader(CONFIG, 3, &[1, 2, 3]);
+    let marks = Marks { log_start: Offset(0), high_watermark: Offset(0) };
+    assert_eq!(answer(&bench.open(2, 1, 0)), Some(SessionAnswer::Begins { marks }));
+    #[cfg(not(weir_planted_bug = "B2"))]
+    for epoch in [0, 2] {
+        let current = LeaderEpoch(1);
+        assert_eq!(answer(&bench.open(3, epoch, 0)), Some(SessionAnswer::WrongEpoch { current }));
+    }
+    assert_eq!(answer(&bench.open(4, 1, 0)), Some(SessionAnswer::NotServed));
+    assert_eq!(answer(&bench.open(1, 1, 0)), Some(SessionAnswer::NotServed));
+    bench.epoch(2, 2, Some(2), 3, &[2]);
+    let current = LeaderEpoch(2);
+    assert_eq!(answer(&bench.open(3, 1, 0)), Some(SessionAnswer::WrongEpoch { current }));
+    bench.step(Input::LogFailed);
+    assert_eq!(answer(&bench.open(3, 2, 0)), Some(SessionAnswer::NotServed));
+}
+
+#[test]
+fn a_follower_that_asks_anew_gives_its_session_up_and_an_older_registration_gets_none() {
+    let mut bench = Bench::leader(TWO, 3, &[1, 2]);
+    bench.open_as(2, 1, 0, BrokerEpoch(20), SessionKey(7));
+    bench.produce(Acks::All, 5, None);
+    bench.flushed(5);
+    let actions = bench.open_as(2, 1, 0, BrokerEpoch(30), SessionKey(8));
+    assert_eq!(ended(&actions), [7]);
+    bench.ack(7, 5, 5);
+    assert_eq!(bench.high_watermark(), 0, "what the earlier incarnation had is of no account");
+    let actions = bench.open_as(2, 1, 0, BrokerEpoch(20), SessionKey(9));
+    assert_eq!((answer(&actions), ended(&actions)), (Some(SessionAnswer::NotServed), vec![]));
+    bench.ack(8, 5, 5);
+    assert_eq!(bench.high_watermark(), 5);
+    bench.step(Input::SessionEnded { session: SessionKey(8) });
+    bench.produce(Acks::All, 1, None);
+    bench.flushed(6);
+    bench.ack(8, 6, 6);
+    assert_eq!(bench.high_watermark(), 5, "the session is over");
+}
+
+#[test]
+fn a_new_epoch_ends_the_sessions_of_the_old_one() {
+    let mut bench = Bench::leader(TWO, 3, &[1, 2, 3]);
+    bench.open(2, 1, 0);
+    bench.open(3, 1, 0);
+    bench.produce(Acks::All, 5, None);
+    bench.flushed(5);
+    bench.ack(2, 5, 5);
+    bench.ack(3, 4, 4);
+    assert_eq!(bench.high_watermark(), 4);
+    assert_eq!(ended(&bench.epoch(2, 1, Some(1), 3, &[1, 2, 3])), [2, 3]);
+    bench.ack(3, 5, 5);
+    assert_eq!(bench.high_watermark(), 4, "T-9: only acks of this epoch count");
+    bench.open_as(2, 2, 0, BrokerEpoch(20), SessionKey(12));
+    bench.open_as(3, 2, 0, BrokerEpoch(30), SessionKey(13));
+    bench.ack(12, 5, 5);
+    bench.ack(13, 5, 5);
+    assert_eq!(bench.high_watermark(), 5);
+    assert_eq!(ended(&bench.epoch(3, 1, Some(2), 3, &[1, 2, 3])), [12, 13]);
+}
+
+#[test]
+fn a_node_that_is_no_replica_any_more_is_followed_no_longer() {
+    let mut bench = Bench::leader(CONFIG, 3, &[1, 2]);
+    bench.open(2, 1, 0);
+    bench.open(3, 1, 0);
+    assert_eq!(ended(&bench.epoch(1, 2, Some(1), 2, &[1, 2])), [3]);
+    assert_eq!(answer(&bench.open(3, 1, 0)), Some(SessionAnswer::NotServed));
+}
+
+#[test]
+fn whoever_has_what_is_committed_is_proposed_and_counts_at_once() {
+    let mut bench = alone();
+    bench.open(2, 1, 0);
+    assert_eq!(proposed(&bench.ack(2, 10, 9)), None, "the last record is not on its disk");
+    assert_eq!(proposed(&bench.ack(2, 10, 10)), Some(vec![(2, 20), (1, NOT_HEARD_FROM.0)]));
+    let (ticket, actions) = bench.produce(Acks::All, 1, None);
+    assert_eq!((replies(&actions), proposed(&actions)), (vec![], None));
+    assert_eq!(replies(&bench.flushed(11)), [], "T-18: who may be in sync by now has to have it");
+    assert_eq!(replies(&bench.ack(2, 11, 11)), [(ticket, Ok(10))]);
+    let actions = bench.isr_answered(1, 1, accepted(2, &[1, 2]));
+    assert_eq!(proposed(&actions), None);
+    let status = bench.replica.in_sync();
+    assert_eq!(status, Some(InSyncStatus { in_sync: 2, needed: 1, replicas: 3 }));
+    assert_eq!(bench.replica.counters().isr_expands, 1);
+}
+
+#[test]
+#[cfg(not(weir_planted_bug = "B3"))]
+fn t16_nobody_joins_before_the_start_of_the_leaders_epoch() {
+    // A leader that knows nothing to be committed of the 10 records that it found.
+    let mut bench = Bench::new(TWO, 10);
+    bench.epoch(1, 1, Some(1), 3, &[1, 2]);
+    assert!(!bench.replica.view().committed_to_epoch_start);
+    bench.open(3, 1, 0);
+    assert_eq!(proposed(&bench.ack(3, 5, 5)), None, "beyond the high watermark, but not of all that may be committed");
+    assert!(proposed(&bench.ack(3, 10, 10)).is_some());
+    bench.open(2, 1, 0);
+    bench.ack(2, 10, 10);
+    assert!(bench.replica.view().committed_to_epoch_start);
+}
+
+#[test]
+#[cfg(not(weir_planted_bug = "B5"))]
+fn t14_a_proposed_member_does_not_make_enough() {
+    let mut bench = Bench::leader(TWO, 3, &[1]);
+    bench.produce(Acks::Leader, 5, None);
+    bench.flushed(5);
+    bench.open(2, 1, 0);
+    assert!(proposed(&bench.ack(2, 5, 5)).is_some());
+    assert_eq!(bench.high_watermark(), 0);
+    bench.isr_answered(1, 1, accepted(2, &[1, 2]));
+    assert_eq!(bench.high_watermark(), 5);
+}
+
+#[test]
+fn t15_who_lags_leaves_and_what_waited_for_it_is_answered_with_the_new_set() {
+    let mut bench = Bench::leader(TWO, 3, &[1, 2, 3]);
+    bench.open(2, 1, 0);
+    bench.open(3, 1, 0);
+    bench.ack(2, 0, 0);
+    bench.ack(3, 0, 0);
+    bench.now = 1_000_000;
+    let (ticket, _) = bench.produce(Acks::All, 4, None);
+    let waits = Millis(1_000_100);
+    assert_eq!(bench.replica.next_deadline(), Some(waits));
+    bench.flushed(4);
+    bench.now += 50;
+    bench.ack(2, 4, 4);
+    bench.now = 1_000_000 + LAG_MS_MAX;
+    // The producer has given up; this is about the next one.
+    let actions = bench.step(Input::Tick);
+    assert_eq!(replies(&actions), [(ticket, Err(ProduceError::TimedOut))]);
+    let (ticket, actions) = bench.produce(Acks::All, 1, None);
+    assert_eq!(proposed(&actions), None, "it lags no longer than it may");
+    bench.flushed(5);
+    bench.ack(2, 5, 5);
+    assert_eq!(bench.replica.next_deadline(), Some(Millis(bench.now + 1)));
+    bench.now += 1;
+    let actions = bench.step(Input::Tick);
+    assert_eq!(proposed(&actions), Some(vec![(2, 20), (1, NOT_HEARD_FROM.0)]));
+    assert_eq!(replies(&actions), [], "it is in sync until the controller says otherwise");
+    let actions = bench.isr_answered(1, 1, accepted(2, &[1, 2]));
+    assert_eq!(replies(&actions), [(ticket, Ok(4))]);
+    assert_eq!(bench.replica.counters().isr_shrinks, 1);
+}
+
+#[test]
+fn an_idle_partition_keeps_its_in_sync_set() {
+    let mut bench = alone();
+    bench.epoch(1, 2, Some(1), 3, &[1, 2]);
+    bench.open(2, 1, 0);
+    bench.ack(2, 10, 10);
+    assert_eq!(bench.replica.next_deadline(), None);
+    bench.now = 100 * LAG_MS_MAX;
+    assert_eq!(proposed(&bench.step(Input::Tick)), None, "T-17");
+    let status: Vec<_> = bench.replica.followers(Millis(bench.now)).collect();
+    let of_two = FollowerStatus {
+        node: NodeId(2),
+        in_sync: true,
+        connected: true,
+        end: Some(Offset(10)),
+        lag_ms: 0,
+    };
+    assert_eq!(status[0], of_two);
+    assert_eq!((status[1].connected, status[1].end, status[1].lag_ms), (false, None, bench.now));
+    // Out of sight it is behind from now on, however idle the partition is.
+    bench.step(Input::SessionEnded { session: SessionKey(2) });
+    assert_eq!(bench.replica.next_deadline(), Some(Millis(bench.now + LAG_MS_MAX + 1)));
+    bench.now += LAG_MS_MAX + 1;
+    assert_eq!(proposed(&bench.step(Input::Tick)), Some(vec![(1, NOT_HEARD_FROM.0)]));
+}
+
+#[test]
+fn another_flush_mode_makes_nobody_lag() {
+    let mut bench = Bench::leader(ReplicaConfig { flush: FlushMode::Os, ..TWO }, 3, &[1, 2]);
+    bench.open(2, 1, 0);
+    bench.produce(Acks::All, 5, None);
+    bench.ack(2, 5, 0);
+    bench.now = 10 * LAG_MS_MAX;
+    let actions = bench.step(Input::ConfigChanged(TWO));
+    assert_eq!(proposed(&actions), None);
+    bench.now += LAG_MS_MAX;
+    assert_eq!(proposed(&bench.step(Input::Tick)), None);
+    bench.now += 1;
+    assert!(proposed(&bench.step(Input::Tick)).is_some(), "it never brings to disk what it has");
+}
+
+#[test]
+fn a_refused_proposal_is_forgotten_and_made_again_after_a_pause() {
+    let mut bench = alone();
+    bench.open(2, 1, 0);
+    assert!(proposed(&bench.ack(2, 10, 10)).is_some());
+    let actions = bench.isr_answered(1, 1, IsrOutcome::Refused);
+    assert_eq!(proposed(&actions), None);
+    let (ticket, _) = bench.produce(Acks::All, 1, None);
+    assert_eq!(replies(&bench.flushed(11)), [(ticket, Ok(10))], "nobody else is in sync");
+    assert_eq!(proposed(&bench.ack(2, 11, 11)), None);
+    assert_eq!(bench.replica.next_deadline(), Some(Millis(20)));
+    bench.now = 20;
+    assert!(proposed(&bench.step(Input::Tick)).is_some());
+}
+
+#[test]
+#[cfg(not(weir_planted_bug = "B4"))]
+fn t19_a_proposal_of_unknown_outcome_counts_until_it_is_settled() {
+    let mut bench = alone();
+    bench.open(2, 1, 0);
+    assert!(proposed(&bench.ack(2, 10, 10)).is_some());
+    bench.isr_answered(1, 1, IsrOutcome::Unknown);
+    let (ticket, _) = bench.produce(Acks::All, 1, None);
+    assert_eq!(replies(&bench.flushed(11)), []);
+    // The follower goes: it is not wanted any more, but may have been let in.
+    bench.step(Input::SessionEnded { session: SessionKey(2) });
+    bench.now = 20;
+    let actions = bench.step(Input::Tick);
+    assert_eq!(proposed(&actions), Some(vec![(1, NOT_HEARD_FROM.0)]), "the present set takes it back");
+    let actions = bench.isr_answered(1, 1, IsrOutcome::Refused);
+    assert_eq!(replies(&actions), [], "the first one may still be accepted");
+    bench.now = 60;
+    assert!(proposed(&bench.step(Input::Tick)).is_some());
+    let actions = bench.isr_answered(1, 1, accepted(2, &[1]));
+    assert_eq!(replies(&actions), [(ticket, Ok(10))]);
+}
+
+#[test]
+fn the_metadata_settles_a_proposal_and_a_late_answer_changes_nothing() {
+    let mut bench = alone();
+    bench.open(2, 1, 0);
+    bench.open(3, 1, 0);
+    assert!(proposed(&bench.ack(2, 10, 10)).is_some());
+    assert_eq!(proposed(&bench.ack(3, 10, 10)), None, "one proposal at a time");
+    let actions = bench.epoch(1, 2, Some(1), 3, &[1, 2]);
+    assert_eq!(proposed(&actions).map(|isr| isr.len()), Some(3));
+    assert_eq!(proposed(&bench.isr_answered(1, 1, accepted(2, &[1, 2]))), None);
+    assert_eq!(proposed(&bench.isr_answered(1, 1, IsrOutcome::Refused)), None);
+    bench.now = 5_000;
+    assert_eq!(proposed(&bench.step(Input::Tick)), None, "the second one is still out");
+    // T-19: an answer that names another leader is believed as the metadata is.
+    let mut deposed = accepted(1, &[2]);
+    if let IsrOutcome::Accepted(state) = &mut deposed {
+        (state.leader, state.leader_epoch) = (Some(NodeId(2)), LeaderEpoch(2));
+    }
+    bench.isr_answered(1, 2, deposed);
+    assert_eq!(bench.replica.view().standing, Standing::Follower);
+}
+
+#[test]
+#[cfg(not(weir_planted_bug = "B9"))]
+fn an_epoch_of_an_earlier_incarnation_is_not_continued() {
+    let mut bench = Bench::new(CONFIG, 5);
+    bench.epochs.assign(3, 0);
+    let actions = bench.epoch(3, 7, Some(1), 1, &[1]);
+    assert_eq!(actions, [Action::Publish(bench.replica.view())]);
+    assert_eq!(bench.replica.view().standing, Standing::NotLeader);
+    bench.epoch(4, 8, Some(1), 1, &[1]);
+    assert_eq!(bench.replica.view().standing, Standing::Leader);
+    // Within its own incarnation, a leader whose epoch is known stays one.
+    bench.epoch(4, 9, Some(1), 1, &[1]);
+    assert_eq!(bench.replica.view().standing, Standing::Leader);
+}
+
+/// A follower of node 2 in epoch 4 that has 10 records of epochs 1 and 2, all on its disk.
+fn follower() -> (Bench, SessionKey) {
+    let mut bench = Bench::new(CONFIG, 10);
+    bench.epochs.assign(1, 0);
+    bench.epochs.assign(2, 6);
+    let actions = bench.epoch(4, 1, Some(2), 3, &[2]);
+    let session = opened(&actions).expect("it asks at once");
+    let expected = Action::OpenSession {
+        leader: NodeId(2),
+        session,
+        leader_epoch: LeaderEpoch(4),
+        log_start: Offset(0),
+        log_end: Offset(10),
+        last_epoch: LeaderEpoch(2),
+    };
+    assert_eq!(actions[0], expected);
+    (bench, session)
+}
+
+fn opened(actions: &[Action]) -> Option<SessionKey> {
+    actions.iter().find_map(|action| match action {
+        Action::OpenSession { session, .. } => Some(*session),
+        _ => None,
+    })
+}
+
+fn marks(log_start: i64, high_watermark: i64) -> Marks {
+    Marks { log_start: Offset(log_start), high_watermark: Offset(high_watermark) }
+}
+
+impl Bench {
+    fn from_leader(&mut self, session: SessionKey, said: FromLeader) -> Vec<Action> {
+        self.step(Input::FromLeader { session, said })
+    }
+
+    fn batches(&mut self, session: SessionKey, from: i64, end: i64, epoch: i32, marks: Marks) -> Vec<Action> {
+        let batches = LeaderBatches {
+            ticket: Ticket(77),
+            from: Offset(from),
+            end: Offset(end),
+            first_epoch: LeaderEpoch(epoch),
+            last_epoch: LeaderEpoch(epoch),
+            marks,
+        };
+        self.from_leader(session, FromLeader::Batches(batches))
+    }
+}
+
+#[test]
+fn a_follower_appends_acks_and_takes_over_marks_as_far_as_it_reaches() {
+    let (mut bench, session) = follower();
+    let actions = bench.from_leader(session, FromLeader::Answer(SessionAnswer::Begins { marks: marks(0, 12) }));
+    assert_eq!(bench.high_watermark(), 10);
+    let ack = |appended, flushed| Action::Ack { session, appended: Offset(appended), flushed: Offset(flushed) };
+    assert_eq!(actions, [Action::Publish(bench.replica.view()), ack(10, 10)]);
+    let actions = bench.batches(session, 10, 15, 4, marks(0, 13));
+    assert_eq!(actions, [Action::AppendBatches { ticket: Ticket(77) }]);
+    let actions = bench.step(Input::Appended { end: Offset(15) });
+    assert_eq!(bench.high_watermark(), 13);
+    assert_eq!(actions, [Action::Flush, Action::Publish(bench.replica.view()), ack(15, 10)]);
+    assert_eq!(bench.flushed(15), [ack(15, 15)]);
+    bench.from_leader(session, FromLeader::Marks(marks(0, 99)));
+    assert_eq!(bench.high_watermark(), 15);
+    bench.from_leader(session, FromLeader::Marks(marks(0, 3)));
+    assert_eq!(bench.high_watermark(), 15, "an old mark takes nothing back");
+    let actions = bench.from_leader(session, FromLeader::Marks(marks(7, 15)));
+    assert_eq!(actions, [Action::MoveStart { start: Offset(7) }]);
+    bench.step(Input::StartMoved { start: Offset(7) });
+    assert_eq!(bench.replica.view().start, Offset(7));
+    assert_eq!(bench.replica.view().standing, Standing::Follower);
+}
+
+#[test]
+#[cfg(not(any(weir_planted_bug = "B2", weir_planted_bug = "B10")))]
+fn t10_marks_are_taken_over_in_a_session_that_has_begun_and_what_is_old_is_dropped() {
+    let (mut bench, session) = follower();
+    let old = SessionKey(session.0 + 1);
+    for key in [session, old] {
+        assert_eq!(bench.from_leader(key, FromLeader::Marks(marks(0, 9))), []);
+        assert_eq!(bench.batches(key, 10, 12, 4, marks(0, 9)), [], "T-36");
+    }
+    let begins = SessionAnswer::Begins { marks: marks(0, 9) };
+    assert_eq!(bench.from_leader(old, FromLeader::Answer(begins)), []);
+    let diverged = SessionAnswer::Diverged { epoch: LeaderEpoch(2), end: Offset(8) };
+    assert_eq!(bench.from_leader(old, FromLeader::Answer(diverged)), [], "T-28");
+    assert_eq!(bench.high_watermark(), 0);
+    let actions = bench.from_leader(session, FromLeader::Answer(diverged));
+    assert_eq!(actions, [Action::Truncate { to: Offset(8), below_high_watermark: None }]);
+    assert_eq!(bench.high_watermark(), 0);
+    let again = opened(&bench.step(Input::Truncated { end: Offset(8) })).expect("it asks anew");
+    assert!(again > session);
+    assert_eq!(bench.from_leader(session, FromLeader::Answer(begins)), []);
+    bench.from_leader(again, FromLeader::Answer(begins));
+    assert_eq!((bench.high_watermark(), bench.replica.counters().truncations), (8, 1));
+    assert_eq!(bench.batches(session, 8, 12, 4, marks(0, 9)), []);
+    // A new leader: the session is closed, and nothing of it counts any more.
+    let actions = bench.epoch(5, 1, Some(3), 3, &[3]);
+    assert_eq!(actions[0], Action::CloseSession { session: again });
+    assert_eq!(bench.from_leader(again, FromLeader::Marks(marks(0, 99))), []);
+    assert_eq!(bench.batches(again, 8, 12, 4, marks(0, 9)), []);
+}
+
+#[test]
+fn t12_a_follower_behind_the_leaders_start_begins_anew() {
+    let (mut bench, session) = follower();
+    let later = SessionAnswer::StartsLater { start: Offset(40) };
+    let actions = bench.from_leader(session, FromLeader::Answer(later));
+    assert_eq!(actions, [Action::RestartAt { start: Offset(40), below_high_watermark: None }]);
+    bench.epochs = EpochHistory::new();
+    let actions = bench.step(Input::Restarted { start: Offset(40) });
+    let opens = |action: &Action| {
+        matches!(action, Action::OpenSession { log_start: Offset(40), log_end: Offset(40), last_epoch, .. }
+            if *last_epoch == LeaderEpoch(-1))
+    };
+    assert!(actions.iter().any(opens), "{actions:?}");
+    let at = bench.replica.positions();
+    assert_eq!((at.start, at.high_watermark, at.flushed), (Offset(40), Offset(40), Offset(40)));
+    bench.epoch(5, 1, Some(1), 3, &[1]);
+    assert_eq!(bench.high_watermark(), 40);
+}
+
+#[test]
+fn a_cut_below_the_high_watermark_is_made_and_said() {
+    let (mut bench, session) = follower();
+    bench.from_leader(session, FromLeader::Answer(SessionAnswer::Begins { marks: marks(0, 9) }));
+    let session = opened(&bench.epoch(6, 1, Some(3), 3, &[3])).expect("another leader");
+    let diverged = SessionAnswer::Diverged { epoch: LeaderEpoch(1), end: Offset(20) };
+    let actions = bench.from_leader(session, FromLeader::Answer(diverged));
+    let cut = actions.iter().find(|action| matches!(action, Action::Truncate { .. }));
+    let known = if cfg!(weir_planted_bug = "B10") { 10 } else { 9 };
+    let expected = Action::Truncate { to: Offset(6), below_high_watermark: Some(Offset(known)) };
+    assert_eq!(cut, Some(&expected));
+    bench.step(Input::Truncated { end: Offset(6) });
+    assert_eq!(bench.high_watermark(), 6);
+}
+
+#[test]
+fn a_flush_that_began_before_a_cut_proves_nothing_of_what_came_after() {
+    let (mut bench, session) = follower();
+    bench.from_leader(session, FromLeader::Answer(SessionAnswer::Begins { marks: marks(0, 0) }));
+    bench.batches(session, 10, 20, 4, marks(0, 0));
+    bench.step(Input::Appended { end: Offset(20) });
+    let session = opened(&bench.epoch(5, 1, Some(3), 3, &[3])).expect("another leader");
+    let diverged = SessionAnswer::Diverged { epoch: LeaderEpoch(2), end: Offset(8) };
+    bench.from_leader(session, FromLeader::Answer(diverged));
+    let session = opened(&bench.step(Input::Truncated { end: Offset(8) })).expect("it asks anew");
+    bench.from_leader(session, FromLeader::Answer(SessionAnswer::Begins { marks: marks(0, 0) }));
+    bench.batches(session, 8, 30, 5, marks(0, 0));
+    bench.step(Input::Appended { end: Offset(30) });
+    let actions = bench.flushed(20);
+    assert_eq!(bench.replica.positions().flushed, Offset(8));
+    assert_eq!(flushes(&actions), 1);
+    bench.flushed(30);
+    assert_eq!(bench.replica.positions().flushed, Offset(30));
+}
+
+#[test]
+fn a_follower_that_is_not_served_asks_again_after_growing_pauses() {
+    let (mut bench, mut session) = follower();
+    let answers = [
+        SessionAnswer::WrongEpoch { current: LeaderEpoch(3) },
+        SessionAnswer::NotServed,
+        SessionAnswer::Diverged { epoch: LeaderEpoch(2), end: Offset(10) },
+    ];
+    for (answer, pause) in answers.into_iter().zip([20, 40, 80]) {
+        assert_eq!(opened(&bench.from_leader(session, FromLeader::Answer(answer))), None);
+        assert_eq!(bench.replica.next_deadline(), Some(Millis(bench.now + pause)));
+        bench.now += pause;
+        session = opened(&bench.step(Input::Tick)).expect("it asks again");
+    }
+    bench.step(Input::SessionLost { session });
+    bench.now += 160;
+    session = opened(&bench.step(Input::Tick)).expect("it asks again");
+    // A leader that never answers is asked again as well.
+    bench.now += 10_000;
+    let actions = bench.step(Input::Tick);
+    assert_eq!(actions, [Action::CloseSession { session }]);
+    bench.now += 320;
+    assert!(opened(&bench.step(Input::Tick)).is_some());
+}
+
+#[test]
+#[cfg(not(weir_planted_bug = "B2"))]
+fn batches_that_do_not_continue_the_log_end_the_session() {
+    let cases = [(9, 12, 4), (11, 12, 4), (10, 10, 4), (10, 12, 5), (10, 12, 1)];
+    for (from, end, epoch) in cases {
+        let (mut bench, session) = follower();
+        bench.from_leader(session, FromLeader::Answer(SessionAnswer::Begins { marks: marks(0, 9) }));
+        let actions = bench.batches(session, from, end, epoch, marks(0, 99));
+        assert_eq!(actions, [Action::CloseSession { session }], "{from} {end} {epoch}");
+        assert_eq!(bench.high_watermark(), 9);
+    }
+}
+
+#[test]
+fn a_follower_without_room_tries_again_and_one_with_a_failed_log_does_not() {
+    let (mut bench, session) = follower();
+    bench.from_leader(session, FromLeader::Answer(SessionAnswer::Begins { marks: marks(0, 9) }));
+    bench.batches(session, 10, 12, 4, marks(0, 9));
+    assert_eq!(bench.step(Input::AppendRefused), [Action::CloseSession { session }]);
+    bench.now += 20;
+    let session = opened(&bench.step(Input::Tick)).expect("it asks again");
+    bench.from_leader(session, FromLeader::Answer(SessionAnswer::Begins { marks: marks(0, 9) }));
+    bench.batches(session, 10, 12, 4, marks(0, 9));
+    let actions = bench.step(Input::LogFailed);
+    assert_eq!(actions[0], Action::CloseSession { session });
+    assert_eq!((bench.replica.view().standing, bench.replica.next_deadline()), (Standing::Failed, None));
+}
+
+#[test]
+fn a_follower_refuses_what_only_a_leader_does_and_leads_from_its_own_end() {
+    let (mut bench, session) = follower();
+    bench.from_leader(session, FromLeader::Answer(SessionAnswer::Begins { marks: marks(0, 9) }));
+    let (ticket, actions) = bench.produce(Acks::Leader, 1, None);
+    assert_eq!(replies(&actions), [(ticket, Err(ProduceError::NotLeader))]);
+    let ticket = Ticket(500);
+    let refused = Action::RecordsDeleted { ticket, result: Err(DeleteRecordsError::NotLeader) };
+    assert_eq!(bench.step(Input::DeleteRecords { ticket, before: None }), [refused]);
+    let actions = bench.epoch(5, 1, Some(1), 3, &[1, 3]);
+    assert!(actions.contains(&Action::CloseSession { session }));
+    assert!(actions.contains(&Action::AssignEpoch { epoch: LeaderEpoch(5), start: Offset(10) }));
+    assert_eq!(bench.high_watermark(), 9, "T-13: what it knows to be committed, and no more");
+    assert!(!bench.replica.view().committed_to_epoch_start);
+    bench.epoch(6, 1, None, 3, &[1]);
+    assert_eq!(bench.replica.view().standing, Standing::NotLeader);
 }
