@@ -53,8 +53,8 @@ impl Replica {
             }
             Role::Offline(OfflineReason::NoLeader | OfflineReason::LogFailed) => {}
         }
-        let failed = matches!(self.role, Role::Offline(OfflineReason::LogFailed));
-        if self.config.flush == FlushMode::Ack && !failed {
+        let online = matches!(self.role, Role::Leader(_) | Role::Follower(_));
+        if self.config.flush == FlushMode::Ack && online {
             assert!(self.flushing || at.flushed == at.end, "unflushed bytes have a flush on its way");
         }
     }

@@ -579,7 +579,11 @@ fn t16_nobody_joins_before_the_start_of_the_leaders_epoch() {
     bench.epoch(1, 1, Some(1), 3, &[1, 2]);
     assert!(!bench.replica.view().committed_to_epoch_start);
     bench.open(3, 1, 0);
-    assert_eq!(proposed(&bench.ack(3, 5, 5)), None, "beyond the high watermark, but not of all that may be committed");
+    assert_eq!(
+        proposed(&bench.ack(3, 5, 5)),
+        None,
+        "beyond the high watermark, but not of all that may be committed"
+    );
     assert!(proposed(&bench.ack(3, 10, 10)).is_some());
     bench.open(2, 1, 0);
     bench.ack(2, 10, 10);
@@ -641,13 +645,8 @@ fn an_idle_partition_keeps_its_in_sync_set() {
     bench.now = 100 * LAG_MS_MAX;
     assert_eq!(proposed(&bench.step(Input::Tick)), None, "T-17");
     let status: Vec<_> = bench.replica.followers(Millis(bench.now)).collect();
-    let of_two = FollowerStatus {
-        node: NodeId(2),
-        in_sync: true,
-        connected: true,
-        end: Some(Offset(10)),
-        lag_ms: 0,
-    };
+    let of_two =
+        FollowerStatus { node: NodeId(2), in_sync: true, connected: true, end: Some(Offset(10)), lag_ms: 0 };
     assert_eq!(status[0], of_two);
     assert_eq!((status[1].connected, status[1].end, status[1].lag_ms), (false, None, bench.now));
     // Out of sight it is behind from now on, however idle the partition is.
@@ -797,9 +796,11 @@ impl Bench {
 #[test]
 fn a_follower_appends_acks_and_takes_over_marks_as_far_as_it_reaches() {
     let (mut bench, session) = follower();
-    let actions = bench.from_leader(session, FromLeader::Answer(SessionAnswer::Begins { marks: marks(0, 12) }));
+    let actions =
+        bench.from_leader(session, FromLeader::Answer(SessionAnswer::Begins { marks: marks(0, 12) }));
     assert_eq!(bench.high_watermark(), 10);
-    let ack = |appended, flushed| Action::Ack { session, appended: Offset(appended), flushed: Offset(flushed) };
+    let ack =
+        |appended, flushed| Action::Ack { session, appended: Offset(appended), flushed: Offset(flushed) };
     assert_eq!(actions, [Action::Publish(bench.replica.view()), ack(10, 10)]);
     let actions = bench.batches(session, 10, 15, 4, marks(0, 13));
     assert_eq!(actions, [Action::AppendBatches { ticket: Ticket(77) }]);

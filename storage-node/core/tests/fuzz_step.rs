@@ -9,17 +9,19 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use log_engine_core::{ProducerBatch, ProducerStates};
-use proto_types::ids::{LeaderEpoch, Millis, NodeId, Offset, PartitionEpoch};
+use log_engine_core::{EpochHistory, ProducerBatch, ProducerStates};
+use proto_types::ids::{BrokerEpoch, LeaderEpoch, Millis, NodeId, Offset, PartitionEpoch};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use storage_node_core::{
-    Acks, Action, DeleteRecordsError, FlushMode, FollowerAck, Input, NewEpoch, ProduceError, Produced,
-    ProducerStamp, Proposal, Replica, ReplicaConfig, Standing, Ticket,
+    Acks, Action, DeleteRecordsError, FlushMode, FollowerAck, Input, IsrAnswered, IsrOutcome, LogFacts,
+    NewEpoch, OpenSession, ProduceError, Produced, ProducerStamp, Proposal, Replica, ReplicaConfig,
+    SessionKey, Standing, Ticket,
 };
 
 const ME: NodeId = NodeId(1);
 const WAITERS_MAX: usize = 20;
+const LAG_MS_MAX: i64 = 300;
 const STEPS: usize = 400;
 
 /// A batch in the model's log.
@@ -34,6 +36,7 @@ struct World {
     rng: StdRng,
     replica: Replica,
     producers: ProducerStates,
+    epochs: EpochHistory,
     config: ReplicaConfig,
     now: i64,
     log: Vec<Batch>,
@@ -47,8 +50,15 @@ struct World {
     partition_epoch: i32,
     replication_factor: usize,
     isr: BTreeSet<i32>,
-    /// What followers told in this epoch: appended and flushed.
+    /// What followers told in their present session: appended and flushed.
     followers: BTreeMap<i32, (i64, i64)>,
+    /// Sessions that have begun, by node.
+    sessions: BTreeMap<i32, SessionKey>,
+    next_session: u64,
+    /// Whom proposals about the present state name of which the outcome is not known.
+    proposed: BTreeSet<i32>,
+    /// How many such proposals there are, and whether the last one is still to be answered.
+    proposals: (usize, bool),
     high_watermark: i64,
     next_ticket: u64,
     open: BTreeMap<Ticket, Open>,
@@ -75,12 +85,15 @@ impl World {
         let mut rng = StdRng::seed_from_u64(seed);
         let replication_factor = [1, 1, 3][rng.random_range(0..3)];
         let flush = [FlushMode::Ack, FlushMode::Os][rng.random_range(0..2)];
-        let config = ReplicaConfig { min_insync: rng.random_range(1..=2), flush, waiters_max: WAITERS_MAX };
+        let min_insync = rng.random_range(1..=2);
+        let config =
+            ReplicaConfig { min_insync, flush, waiters_max: WAITERS_MAX, replica_lag_ms_max: LAG_MS_MAX };
         let end = rng.random_range(0..50);
         let (start, flushed) = (rng.random_range(0..=end), rng.random_range(0..=end));
         Self {
             replica: Replica::new(ME, config, Offset(start), Offset(flushed), Offset(end)),
             producers: ProducerStates::new(1_000),
+            epochs: EpochHistory::new(),
             config,
             now: 0,
             log: Vec::new(),
@@ -95,6 +108,10 @@ impl World {
             replication_factor,
             isr: BTreeSet::from([1]),
             followers: BTreeMap::new(),
+            sessions: BTreeMap::new(),
+            next_session: 0,
+            proposed: BTreeSet::new(),
+            proposals: (0, false),
             high_watermark: start,
             next_ticket: 0,
             open: BTreeMap::new(),
@@ -107,7 +124,9 @@ impl World {
         match self.rng.random_range(0..100) {
             0..40 => self.propose(),
             40..60 => self.flush(),
-            60..75 => self.follower_ack(),
+            60..70 => self.follower_ack(),
+            70..73 => self.session(),
+            73..75 => self.isr_answered(),
             75..80 => self.delete_records(),
             80..86 => self.metadata(),
             86..90 => self.change_config(),
@@ -182,21 +201,81 @@ impl World {
         }
     }
 
+    /// In a session, or in one that is over.
     fn follower_ack(&mut self) {
         let node = self.rng.random_range(2..5);
         let appended = self.rng.random_range(0..=self.end);
         let flushed = self.rng.random_range(0..=appended);
-        let epoch = self.epoch - i32::from(self.rng.random_bool(0.1));
-        if self.leads && epoch == self.epoch && self.isr.contains(&node) {
-            let known = self.followers.entry(node).or_insert((appended, flushed));
-            *known = (known.0.max(appended), known.1.max(flushed));
+        let session = match self.sessions.get(&node) {
+            Some(&session) if self.rng.random_bool(0.9) => {
+                let known = self.followers.entry(node).or_insert((appended, flushed));
+                *known = (known.0.max(appended), known.1.max(flushed));
+                session
+            }
+            _ => SessionKey(self.next_session + 1),
+        };
+        let (appended, flushed) = (Offset(appended), Offset(flushed));
+        self.step(Input::FollowerAck(FollowerAck { session, appended, flushed }));
+    }
+
+    /// A follower without records begins a session, or its session ends.
+    fn session(&mut self) {
+        let node = self.rng.random_range(2..5);
+        if let Some(&session) = self.sessions.get(&node)
+            && self.rng.random_bool(0.3)
+        {
+            self.sessions.remove(&node);
+            self.followers.remove(&node);
+            self.step(Input::SessionEnded { session });
+            return;
         }
-        self.step(Input::FollowerAck(FollowerAck {
-            node: NodeId(node),
+        self.next_session += 1;
+        let session = SessionKey(self.next_session);
+        let epoch = self.epoch - i32::from(self.rng.random_bool(0.1));
+        if self.leads && epoch == self.epoch && node <= self.replication_factor as i32 {
+            self.sessions.insert(node, session);
+            self.followers.remove(&node);
+        }
+        self.step(Input::OpenSession(OpenSession {
+            session,
+            from: NodeId(node),
+            broker_epoch: BrokerEpoch(1),
             leader_epoch: LeaderEpoch(epoch),
-            appended: Offset(appended),
-            flushed: Offset(flushed),
+            log_start: Offset(self.end),
+            log_end: Offset(self.end),
+            last_epoch: LeaderEpoch(-1),
         }));
+    }
+
+    /// The controller refuses, or its answer is lost. It accepts by way of the metadata.
+    fn isr_answered(&mut self) {
+        if !std::mem::take(&mut self.proposals.1) {
+            return;
+        }
+        let outcome = match self.rng.random_bool(0.5) {
+            true => IsrOutcome::Refused,
+            false => IsrOutcome::Unknown,
+        };
+        if outcome == IsrOutcome::Refused && self.proposals.0 == 1 {
+            self.proposals.0 = 0;
+            self.proposed.clear();
+        }
+        self.step(Input::IsrAnswered(IsrAnswered {
+            leader_epoch: LeaderEpoch(self.epoch),
+            partition_epoch: PartitionEpoch(self.partition_epoch),
+            outcome,
+        }));
+    }
+
+    fn newer_state(&mut self, leadership: bool) {
+        self.partition_epoch += 1;
+        self.proposed.clear();
+        self.proposals = (0, false);
+        if leadership {
+            self.epoch += 1;
+            self.followers.clear();
+            self.sessions.clear();
+        }
     }
 
     fn delete_records(&mut self) {
@@ -210,12 +289,10 @@ impl World {
     fn metadata(&mut self) {
         let new_epoch = self.rng.random_bool(0.5);
         let leader = if new_epoch { [1, 1, 1, 2][self.rng.random_range(0..4)] } else { 0 };
+        self.newer_state(new_epoch);
         if new_epoch {
-            self.epoch += 1;
             self.leads = leader == 1 && !self.failed;
-            self.followers.clear();
         }
-        self.partition_epoch += 1;
         let leads = self.leads;
         self.isr = BTreeSet::from([1]);
         for node in 2..=self.replication_factor as i32 {
@@ -223,14 +300,17 @@ impl World {
                 self.isr.insert(node);
             }
         }
-        self.followers.retain(|node, _| self.isr.contains(node));
         self.step(Input::NewEpoch(NewEpoch {
             leader: Some(NodeId(if leads { 1 } else { 2 })),
             leader_epoch: LeaderEpoch(self.epoch),
             partition_epoch: PartitionEpoch(self.partition_epoch),
-            replication_factor: self.replication_factor,
+            replicas: self.replicas(),
             isr: self.isr.iter().copied().map(NodeId).collect(),
         }));
+    }
+
+    fn replicas(&self) -> Vec<NodeId> {
+        (1..=self.replication_factor as i32).map(NodeId).collect()
     }
 
     fn change_config(&mut self) {
@@ -241,7 +321,8 @@ impl World {
 
     /// Steps the replica and performs what it asks for, as the shell does.
     fn step(&mut self, input: Input) {
-        let actions = self.replica.step(Millis(self.now), &self.producers, input);
+        let log = LogFacts { producers: &self.producers, epochs: &self.epochs };
+        let actions = self.replica.step(Millis(self.now), log, input);
         self.check_high_watermark();
         for action in actions {
             match action {
@@ -251,6 +332,7 @@ impl World {
                 }
                 Action::AssignEpoch { epoch, start } => {
                     assert_eq!((epoch.0, start.0), (self.epoch, self.end));
+                    self.epochs.assign(epoch.0, start.0);
                 }
                 Action::Flush => {
                     assert!(!self.flush_asked, "one flush at a time");
@@ -268,6 +350,24 @@ impl World {
                 Action::Reply { ticket, result } => self.on_reply(ticket, result),
                 Action::RecordsDeleted { ticket, result } => self.on_deleted(ticket, result),
                 Action::Publish(view) => assert_eq!(view.standing == Standing::Leader, self.leads),
+                Action::ProposeIsr { leader_epoch, partition_epoch, isr } => {
+                    assert!(self.leads && !self.proposals.1, "one proposal at a time");
+                    assert_eq!((leader_epoch.0, partition_epoch.0), (self.epoch, self.partition_epoch));
+                    assert!(isr.iter().any(|&(node, _)| node == ME));
+                    self.proposals = (self.proposals.0 + 1, true);
+                    self.proposed.extend(isr.iter().map(|(node, _)| node.0));
+                }
+                Action::OpenSession { session, leader, .. } => {
+                    assert!(!self.leads && leader == NodeId(2));
+                    if self.rng.random_bool(0.5) {
+                        self.step(Input::SessionLost { session });
+                    }
+                }
+                Action::CloseSession { .. } | Action::EndSession { .. } | Action::AnswerSession { .. } => {}
+                Action::AppendBatches { .. }
+                | Action::Truncate { .. }
+                | Action::RestartAt { .. }
+                | Action::Ack { .. } => panic!("no leader has said anything: {action:?}"),
             }
         }
     }
@@ -324,7 +424,7 @@ impl World {
             let appending = view.end.0;
             let own = if self.config.flush == FlushMode::Ack { self.flushed } else { appending };
             assert!(now <= own);
-            for node in self.isr.iter().filter(|&&node| node != 1) {
+            for node in self.isr.union(&self.proposed).filter(|&&node| node != 1) {
                 let &(appended, flushed) = self.followers.get(node).expect("it told where it is");
                 assert!(now <= if self.config.flush == FlushMode::Ack { flushed } else { appended });
             }
@@ -373,16 +473,14 @@ impl World {
     fn heal(&mut self) {
         self.config = ReplicaConfig { min_insync: 1, ..self.config };
         self.step(Input::ConfigChanged(self.config));
-        self.epoch += 1;
-        self.partition_epoch += 1;
+        self.newer_state(true);
         self.leads = !self.failed;
         self.isr = BTreeSet::from([1]);
-        self.followers.clear();
         self.step(Input::NewEpoch(NewEpoch {
             leader: Some(ME),
             leader_epoch: LeaderEpoch(self.epoch),
             partition_epoch: PartitionEpoch(self.partition_epoch),
-            replication_factor: self.replication_factor,
+            replicas: self.replicas(),
             isr: vec![ME],
         }));
         while self.flush_asked {
