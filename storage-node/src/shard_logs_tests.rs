@@ -41,7 +41,18 @@ fn shard() -> Shard {
 
 impl World {
     async fn open(directory: &Path) -> Self {
-        let test = TestNode::on_disk(directory, &changes()).await;
+        Self::open_again(directory, 0).await
+    }
+
+    /// A later incarnation of the node: it leads in newer epochs.
+    async fn open_again(directory: &Path, times: i32) -> Self {
+        let mut changes = changes();
+        for change in &mut changes {
+            if let MetadataChange::PartitionSet { state, .. } = change {
+                state.leader_epoch.0 += times;
+            }
+        }
+        let test = TestNode::on_disk(directory, &changes).await;
         let slot = ShardLogsSlot::default();
         let router = add_routes(Router::builder(), &slot).build();
         let partitions = Arc::clone(test.node.partitions());
@@ -140,7 +151,7 @@ async fn the_fence_survives_a_restart() {
         assert_eq!(world.append(7, offset, "k").await, Ok(at(offset)));
     }
     world.close().await;
-    let world = World::open(directory.path()).await;
+    let world = World::open_again(directory.path(), 1).await;
     let fenced = Err(ShardLogError::Fenced { current: CoordinatorEpoch(7) });
     assert_eq!(world.append(6, 1_200, "late").await, fenced);
     assert_eq!(world.append(7, 1_200, "k").await, Ok(at(1_200)));
