@@ -42,3 +42,10 @@ pub fn unchosen_number() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::from(since.subsec_nanos()) ^ (since.as_secs() << 30)
 }
+
+/// Microseconds of the machine's monotonic clock: the same in every process, and what Java's `System.nanoTime` counts.
+pub fn monotonic_us() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    let (seconds, nanos) = (now.tv_sec.unsigned_abs(), now.tv_nsec.unsigned_abs());
+    seconds * 1_000_000 + nanos / 1_000
+}

@@ -4,19 +4,26 @@
 //! Reading order: [`oracle`] (Apache Kafka from Maven: broker, tools, message descriptions), [`process`] (a child process
 //! with a log file), [`local_cluster`] (our daemons), [`clients`] (stock clients), [`load`] (a
 //! producer that goes on through failures), [`history`] and [`checker`] (what clients saw, and whether they may), [`fsck`]
-//! (what is on disk, and whether it may). The tests are in `tests/`.
+//! (what is on disk, and whether it may), [`replicated_cluster`] and
+//! [`chaos`] (three nodes, and what happens to them). The tests are in `tests/`.
 
+pub mod chaos;
 pub mod checker;
 pub mod clients;
 pub mod clock;
+pub mod disks;
 pub mod dump;
 pub mod fsck;
+pub mod guard;
 pub mod history;
+pub mod http;
 pub mod load;
 pub mod local_cluster;
 pub mod moments;
+pub mod netns;
 pub mod oracle;
 pub mod ports;
 pub mod process;
+pub mod replicated_cluster;
 pub mod run_dir;
 pub mod workspace;

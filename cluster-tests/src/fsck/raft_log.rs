@@ -30,7 +30,6 @@ pub(super) struct EntryId {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[expect(dead_code, reason = "decoded to be read over")]
 struct Members {
     configs: Vec<Vec<u64>>,
     members: Vec<(u64, String)>,

@@ -1,0 +1,324 @@
+//! What can happen to a cluster. A fault begins here; [`ReplicatedCluster::heal`] takes all of them back.
+
+use std::time::Duration;
+
+use crate::chaos::TOPIC;
+use crate::moments::Moments;
+use crate::netns::{Host, NetworkError};
+use crate::replicated_cluster::{Daemon, ReplicatedCluster, Role};
+
+/// A kind of fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// `kill -9` of the node that leads partition 0.
+    KillLeader,
+    /// `kill -9` of any daemon.
+    KillAny,
+    /// `kill -9` of the controller that leads the quorum.
+    KillController,
+    /// `kill -9` of one storage node and one controller.
+    KillMinority,
+    /// The node that leads partition 0 stands still.
+    PauseLeader,
+    /// Any daemon stands still.
+    PauseAny,
+    /// The controller that leads the quorum stands still.
+    PauseController,
+    /// One storage node reaches nobody, and nobody reaches it.
+    Isolate,
+    /// Two storage nodes do not reach each other.
+    CutTwoWay,
+    /// Nothing gets from one storage node to another, but back.
+    CutOneWay,
+    /// A storage node does not reach the controllers, or they not it.
+    CutControllers,
+    /// The disk of a storage node is full.
+    DiskFull,
+    /// A storage node loses its power.
+    PowerCut,
+    /// Every storage node and controller loses its power at the same time.
+    PowerCutAll,
+    /// Every storage node is stopped cleanly and started again, one after the other.
+    RollingRestart,
+}
+
+impl Fault {
+    /// Every kind.
+    pub const ALL: [Fault; 15] = [
+        Fault::KillLeader,
+        Fault::KillAny,
+        Fault::KillController,
+        Fault::KillMinority,
+        Fault::PauseLeader,
+        Fault::PauseAny,
+        Fault::PauseController,
+        Fault::Isolate,
+        Fault::CutTwoWay,
+        Fault::CutOneWay,
+        Fault::CutControllers,
+        Fault::DiskFull,
+        Fault::PowerCut,
+        Fault::PowerCutAll,
+        Fault::RollingRestart,
+    ];
+
+    /// Its name on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Fault::KillLeader => "kill-leader",
+            Fault::KillAny => "kill-any",
+            Fault::KillController => "kill-controller",
+            Fault::KillMinority => "kill-minority",
+            Fault::PauseLeader => "pause-leader",
+            Fault::PauseAny => "pause-any",
+            Fault::PauseController => "pause-controller",
+            Fault::Isolate => "isolate",
+            Fault::CutTwoWay => "cut-two-way",
+            Fault::CutOneWay => "cut-one-way",
+            Fault::CutControllers => "cut-controllers",
+            Fault::DiskFull => "disk-full",
+            Fault::PowerCut => "power-cut",
+            Fault::PowerCutAll => "power-cut-all",
+            Fault::RollingRestart => "rolling-restart",
+        }
+    }
+
+    /// The fault of a name.
+    pub fn from_name(name: &str) -> Option<Fault> {
+        Fault::ALL.into_iter().find(|fault| fault.name() == name)
+    }
+
+    /// Whether this machine can do it to this cluster.
+    pub fn is_possible(self, cluster: &ReplicatedCluster) -> bool {
+        match self {
+            Fault::KillLeader
+            | Fault::KillAny
+            | Fault::KillController
+            | Fault::KillMinority
+            | Fault::PauseLeader
+            | Fault::PauseAny
+            | Fault::PauseController
+            | Fault::RollingRestart => true,
+            Fault::Isolate | Fault::CutTwoWay | Fault::CutOneWay | Fault::CutControllers => {
+                cluster.network().can_cut()
+            }
+            Fault::DiskFull | Fault::PowerCut | Fault::PowerCutAll => cluster.disks().is_some(),
+        }
+    }
+
+    /// How long it lasts.
+    pub fn hold(self, chance: &mut Moments) -> Duration {
+        let seconds = |least: u64, spread: u64, chance: &mut Moments| {
+            Duration::from_secs(least) + chance.within(Duration::from_secs(spread))
+        };
+        match self {
+            Fault::PauseLeader | Fault::PauseAny | Fault::PauseController => seconds(1, 29, chance),
+            Fault::Isolate | Fault::CutTwoWay | Fault::CutOneWay | Fault::CutControllers => {
+                seconds(1, 19, chance)
+            }
+            Fault::KillLeader
+            | Fault::KillAny
+            | Fault::KillController
+            | Fault::KillMinority
+            | Fault::PowerCut => chance.within(Duration::from_secs(10)),
+            Fault::DiskFull => seconds(2, 8, chance),
+            Fault::PowerCutAll => chance.within(Duration::from_secs(3)),
+            Fault::RollingRestart => Duration::ZERO,
+        }
+    }
+
+    /// Begins it and says what was done.
+    pub fn begin(
+        self,
+        cluster: &mut ReplicatedCluster,
+        chance: &mut Moments,
+    ) -> Result<String, NetworkError> {
+        let node = self.node(cluster, chance);
+        let name = format!("storage-node-{node}");
+        match self {
+            Fault::KillLeader => {
+                cluster.node(node).kill();
+                Ok(format!("kill -9 {name}, which leads partition 0"))
+            }
+            Fault::KillAny => {
+                let daemon = any(cluster, chance);
+                daemon.kill();
+                Ok(format!("kill -9 {}", daemon.name()))
+            }
+            Fault::KillController => {
+                let id = active_controller(cluster, chance);
+                cluster.daemon(Role::Controller, id).kill();
+                Ok(format!("kill -9 controller-{id}, which leads the quorum"))
+            }
+            Fault::KillMinority => {
+                let id = active_controller(cluster, chance);
+                cluster.daemon(Role::Controller, id).kill();
+                cluster.node(node).kill();
+                Ok(format!("kill -9 {name} and controller-{id}"))
+            }
+            Fault::PauseLeader => {
+                cluster.node(node).pause();
+                Ok(format!("{name}, which leads partition 0, stands still"))
+            }
+            Fault::PauseAny => {
+                let daemon = any(cluster, chance);
+                daemon.pause();
+                Ok(format!("{} stands still", daemon.name()))
+            }
+            Fault::PauseController => {
+                let id = active_controller(cluster, chance);
+                cluster.daemon(Role::Controller, id).pause();
+                Ok(format!("controller-{id}, which leads the quorum, stands still"))
+            }
+            Fault::Isolate => {
+                let isolated = cluster.node(node).host.clone();
+                let mut others = hosts(cluster, |daemon| daemon.host != isolated);
+                others.push(cluster.clients.clone());
+                for other in others {
+                    cluster.network().cut(&isolated, &other)?;
+                    cluster.network().cut(&other, &isolated)?;
+                }
+                Ok(format!("{name} is cut from everybody"))
+            }
+            Fault::CutTwoWay | Fault::CutOneWay => {
+                let other = other_node(cluster, node, chance);
+                let (one, two) = (cluster.node(node).host.clone(), cluster.node(other).host.clone());
+                cluster.network().cut(&one, &two)?;
+                if self == Fault::CutOneWay {
+                    return Ok(format!("nothing gets from {name} to storage-node-{other}"));
+                }
+                cluster.network().cut(&two, &one)?;
+                Ok(format!("{name} and storage-node-{other} are cut from each other"))
+            }
+            Fault::CutControllers => {
+                let one = cluster.node(node).host.clone();
+                let to_them = chance.next_number() % 2 == 0;
+                for controller in hosts(cluster, |daemon| daemon.role == Role::Controller) {
+                    let (from, to) = if to_them { (&one, &controller) } else { (&controller, &one) };
+                    cluster.network().cut(from, to)?;
+                }
+                let (from, to) =
+                    if to_them { (name.as_str(), "controllers") } else { ("controllers", name.as_str()) };
+                Ok(format!("nothing gets from {from} to {to}"))
+            }
+            Fault::DiskFull => {
+                if let Some(disks) = cluster.disks() {
+                    disks.fill(&name)?;
+                }
+                Ok(format!("the disk of {name} is full"))
+            }
+            Fault::PowerCut => {
+                cluster.cut_power(Role::StorageNode, node)?;
+                Ok(format!("{name} loses its power"))
+            }
+            Fault::PowerCutAll => {
+                power_cut_all(cluster)?;
+                Ok("every storage node and controller loses its power".to_owned())
+            }
+            Fault::RollingRestart => {
+                rolling_restart(cluster);
+                Ok("every storage node was stopped cleanly and started again".to_owned())
+            }
+        }
+    }
+
+    /// The storage node that it is about: the leader of partition 0 for some, any one that runs for others.
+    fn node(self, cluster: &mut ReplicatedCluster, chance: &mut Moments) -> usize {
+        let any = running_node(cluster, chance);
+        match self {
+            Fault::KillLeader | Fault::PauseLeader | Fault::KillMinority => {
+                let leader = cluster
+                    .partitions(any, TOPIC)
+                    .and_then(|partitions| partitions.first().and_then(|partition| partition.leader));
+                leader.unwrap_or(any)
+            }
+            Fault::KillAny
+            | Fault::KillController
+            | Fault::PauseAny
+            | Fault::PauseController
+            | Fault::Isolate
+            | Fault::CutTwoWay
+            | Fault::CutOneWay
+            | Fault::CutControllers
+            | Fault::DiskFull
+            | Fault::PowerCut
+            | Fault::PowerCutAll
+            | Fault::RollingRestart => any,
+        }
+    }
+}
+
+fn index(chance: &mut Moments, count: usize) -> usize {
+    usize::try_from(chance.next_number() % count.max(1) as u64).expect("a small number")
+}
+
+/// Any daemon; one that was killed already stays so.
+fn any<'a>(cluster: &'a mut ReplicatedCluster, chance: &mut Moments) -> &'a mut Daemon {
+    let count = cluster.daemons().len();
+    &mut cluster.daemons_mut()[index(chance, count)]
+}
+
+fn running_node(cluster: &ReplicatedCluster, chance: &mut Moments) -> usize {
+    let nodes = cluster.daemons().iter().filter(|daemon| daemon.role == Role::StorageNode);
+    let running: Vec<usize> = nodes.filter(|daemon| daemon.is_started()).map(|daemon| daemon.id).collect();
+    running.get(index(chance, running.len())).copied().unwrap_or(1)
+}
+
+fn other_node(cluster: &ReplicatedCluster, node: usize, chance: &mut Moments) -> usize {
+    let nodes = cluster.daemons().iter().filter(|daemon| daemon.role == Role::StorageNode);
+    let others: Vec<usize> = nodes.map(|daemon| daemon.id).filter(|id| *id != node).collect();
+    others[index(chance, others.len())]
+}
+
+fn active_controller(cluster: &ReplicatedCluster, chance: &mut Moments) -> usize {
+    let controllers = cluster.daemons().iter().filter(|daemon| daemon.role == Role::Controller).count();
+    cluster.active_controller().unwrap_or_else(|| 1 + index(chance, controllers))
+}
+
+fn hosts(cluster: &ReplicatedCluster, which: impl Fn(&Daemon) -> bool) -> Vec<Host> {
+    cluster.daemons().iter().filter(|daemon| which(daemon)).map(|daemon| daemon.host.clone()).collect()
+}
+
+/// All stop at one instant, before the first of them can notice that another one is gone.
+fn power_cut_all(cluster: &mut ReplicatedCluster) -> Result<(), NetworkError> {
+    let struck: Vec<(Role, usize)> = cluster
+        .daemons()
+        .iter()
+        .filter(|daemon| daemon.role != Role::Coordinator)
+        .map(|daemon| (daemon.role, daemon.id))
+        .collect();
+    cluster.daemons().iter().filter(|daemon| daemon.role != Role::Coordinator).for_each(Daemon::pause);
+    struck.into_iter().try_for_each(|(role, id)| cluster.cut_power(role, id))
+}
+
+/// Each node comes back and is ready before the next one goes.
+fn rolling_restart(cluster: &mut ReplicatedCluster) {
+    let nodes: Vec<usize> =
+        cluster.daemons().iter().filter(|d| d.role == Role::StorageNode).map(|d| d.id).collect();
+    for id in nodes {
+        let node = cluster.node(id);
+        // As a second fault: the first one may have done something to it.
+        node.resume();
+        node.stop();
+        node.start();
+        let ready = crate::clock::wait_until(Duration::from_secs(60), || {
+            (node.is_ready() || node.ended().is_some()).then_some(())
+        });
+        if ready.is_none() {
+            eprintln!("storage-node-{id} is not ready after its restart; the other fault may forbid it");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_fault_has_a_name_of_its_own() {
+        for fault in Fault::ALL {
+            assert_eq!(Fault::from_name(fault.name()), Some(fault));
+        }
+        assert_eq!(Fault::from_name("earthquake"), None);
+    }
+}

@@ -1,0 +1,263 @@
+//! The clients of a chaos run: Kafka's Java producer and consumer, and programs on librdkafka. Each writes a history file.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use super::{Diary, TOPIC};
+use crate::clients::java_command;
+use crate::clock::wait_until;
+use crate::history::EXTENSION;
+use crate::netns::NetworkError;
+use crate::replicated_cluster::ReplicatedCluster;
+use crate::workspace;
+
+/// A producer ends when every record is answered: at most its delivery time-out.
+const FINISH_LIMIT: Duration = Duration::from_secs(150);
+/// How often the histories are looked at.
+const LOOK_PAUSE: Duration = Duration::from_millis(100);
+
+/// How many clients of which kind.
+#[derive(Clone, Debug)]
+pub struct LoadShape {
+    /// Java producers.
+    pub java_producers: u64,
+    /// Producers on librdkafka.
+    pub rdkafka_producers: u64,
+    /// Records that each of them sends in a second.
+    pub records_per_second: u64,
+    /// Whether a Java consumer and one on librdkafka follow.
+    pub followers: bool,
+}
+
+impl Default for LoadShape {
+    fn default() -> Self {
+        LoadShape { java_producers: 2, rdkafka_producers: 1, records_per_second: 300, followers: true }
+    }
+}
+
+/// Running clients.
+#[derive(Debug)]
+pub struct Load {
+    clients: Vec<Client>,
+    dir: PathBuf,
+    partitions: u16,
+    watcher: Watcher,
+    rdkafka: bool,
+}
+
+#[derive(Debug)]
+struct Client {
+    name: String,
+    child: Child,
+    produces: bool,
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        if matches!(self.child.try_wait(), Ok(None)) {
+            // It is our own child; if it cannot be ended it has ended.
+            drop(self.child.kill());
+            drop(self.child.wait());
+        }
+    }
+}
+
+impl Load {
+    /// Starts the clients on their own host.
+    pub fn start(
+        cluster: &ReplicatedCluster,
+        dir: &Path,
+        partitions: u16,
+        shape: &LoadShape,
+    ) -> Result<Load, NetworkError> {
+        let dir = dir.join("history");
+        std::fs::create_dir_all(&dir).map_err(|e| NetworkError(format!("{}: {e}", dir.display())))?;
+        let mut load = Load {
+            clients: Vec::new(),
+            dir: dir.clone(),
+            partitions,
+            watcher: Watcher::start(&dir),
+            rdkafka: shape.rdkafka_producers > 0,
+        };
+        let count = partitions.to_string();
+        let rate = shape.records_per_second.to_string();
+        for number in 1..=shape.java_producers + shape.rdkafka_producers {
+            let java = number <= shape.java_producers;
+            let name = format!("{}-producer-{number}", if java { "java" } else { "rdkafka" });
+            let (client, file) = (number.to_string(), load.file(&name));
+            let args = [&cluster.bootstrap(), TOPIC, &count, &client, &rate, &file];
+            let command = match java {
+                true => java_command("HistoryProducer", &args),
+                false => rdkafka_command("produce", &args),
+            };
+            load.spawn(cluster, name, &command, true)?;
+        }
+        if shape.followers {
+            load.consumer(cluster, "java-follower", "follow")?;
+            if load.rdkafka {
+                load.consumer(cluster, "rdkafka-follower", "follow")?;
+            }
+        }
+        Ok(load)
+    }
+
+    fn file(&self, name: &str) -> String {
+        self.dir.join(format!("{name}.{EXTENSION}")).display().to_string()
+    }
+
+    fn consumer(&mut self, cluster: &ReplicatedCluster, name: &str, mode: &str) -> Result<(), NetworkError> {
+        let (count, file) = (self.partitions.to_string(), self.file(name));
+        let bootstrap = cluster.bootstrap();
+        let command = if name.starts_with("java") {
+            java_command("HistoryConsumer", &[&bootstrap, TOPIC, &count, mode, &file])
+        } else {
+            rdkafka_command(mode, &[&bootstrap, TOPIC, &count, &file])
+        };
+        self.spawn(cluster, name.to_owned(), &command, false)
+    }
+
+    fn spawn(
+        &mut self,
+        cluster: &ReplicatedCluster,
+        name: String,
+        command: &Command,
+        produces: bool,
+    ) -> Result<(), NetworkError> {
+        let failed = |error| NetworkError(format!("{name} cannot be started: {error}"));
+        let log = File::create(self.dir.join(format!("{name}.log"))).map_err(failed)?;
+        let mut command = cluster.clients.on(command);
+        command.stdin(Stdio::piped()).stdout(log.try_clone().map_err(failed)?).stderr(log);
+        let child = command.spawn().map_err(failed)?;
+        self.clients.push(Client { name, child, produces });
+        Ok(())
+    }
+
+    /// Records acknowledged so far.
+    pub fn acknowledged(&self) -> u64 {
+        self.watcher.counts.acknowledged.load(Ordering::Relaxed)
+    }
+
+    /// Records so far that were refused or of which nobody knows.
+    pub fn failed(&self) -> u64 {
+        self.watcher.counts.failed.load(Ordering::Relaxed)
+    }
+
+    /// Ends the producers, then the followers, then reads everything once more to the end, by every library. Gives the folder
+    /// of the histories.
+    pub fn finish(mut self, cluster: &ReplicatedCluster, diary: &mut Diary) -> Result<PathBuf, NetworkError> {
+        for producers in [true, false] {
+            let (mut ending, rest): (Vec<Client>, Vec<Client>) =
+                self.clients.drain(..).partition(|client| client.produces == producers);
+            self.clients = rest;
+            // The end of their input tells them.
+            ending.iter_mut().for_each(|client| drop(client.child.stdin.take()));
+            for client in &mut ending {
+                self.wait(client, diary);
+            }
+        }
+        self.consumer(cluster, "java-final", "final")?;
+        if self.rdkafka {
+            self.consumer(cluster, "rdkafka-final", "final")?;
+        }
+        for mut client in std::mem::take(&mut self.clients) {
+            self.wait(&mut client, diary);
+        }
+        Ok(self.dir.clone())
+    }
+
+    fn wait(&self, client: &mut Client, diary: &mut Diary) {
+        let name = &client.name;
+        let log = self.dir.join(format!("{name}.log"));
+        match wait_until(FINISH_LIMIT, || client.child.try_wait().transpose()) {
+            Some(Ok(status)) if status.success() => {}
+            Some(ended) => diary.complain(format!("{name} failed: {ended:?}; see {}", log.display())),
+            None => {
+                diary.complain(format!("{name} does not end within {FINISH_LIMIT:?}; see {}", log.display()))
+            }
+        }
+    }
+}
+
+/// The program on librdkafka, an example of this package.
+fn rdkafka_command(mode: &str, args: &[&str]) -> Command {
+    let mut command = Command::new(workspace::program("examples/history-rdkafka"));
+    command.arg(mode).args(args);
+    command
+}
+
+/// Follows the histories and counts.
+#[derive(Debug)]
+struct Watcher {
+    counts: Arc<Counts>,
+    stop: Arc<AtomicBool>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    acknowledged: AtomicU64,
+    failed: AtomicU64,
+}
+
+impl Watcher {
+    fn start(dir: &Path) -> Watcher {
+        let (counts, stop) = (Arc::<Counts>::default(), Arc::<AtomicBool>::default());
+        let thread = std::thread::spawn({
+            let (counts, stop, dir) = (Arc::clone(&counts), Arc::clone(&stop), dir.to_owned());
+            move || watch(&dir, &counts, &stop)
+        });
+        Watcher { counts, stop, thread: Mutex::new(Some(thread)) }
+    }
+}
+
+impl Drop for Watcher {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(thread) = thread
+            && thread.join().is_err()
+        {
+            eprintln!("the thread that follows the histories failed");
+        }
+    }
+}
+
+fn watch(dir: &Path, counts: &Counts, stop: &AtomicBool) {
+    let mut seen: std::collections::BTreeMap<PathBuf, u64> = std::collections::BTreeMap::new();
+    while !stop.load(Ordering::Relaxed) {
+        let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
+        for path in entries.map(|entry| entry.path()) {
+            let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+            if name.contains("producer") && name.ends_with(EXTENSION) {
+                let at = seen.entry(path.clone()).or_default();
+                // A file that cannot be read now is read next time; at the end the whole history is read anyway.
+                *at = count_from(&path, *at, counts).unwrap_or(*at);
+            }
+        }
+        std::thread::sleep(LOOK_PAUSE);
+    }
+}
+
+/// Counts the whole lines from byte `at` on; gives where the next begins.
+fn count_from(path: &Path, mut at: u64, counts: &Counts) -> std::io::Result<u64> {
+    let mut file = File::open(path)?;
+    file.seek(SeekFrom::Start(at))?;
+    let mut reader = BufReader::new(file);
+    let mut line = Vec::new();
+    while reader.read_until(b'\n', &mut line)? > 0 && line.ends_with(b"\n") {
+        match line.first() {
+            Some(b'o') => counts.acknowledged.fetch_add(1, Ordering::Relaxed),
+            Some(b'u' | b'x') => counts.failed.fetch_add(1, Ordering::Relaxed),
+            _ => 0,
+        };
+        at += line.len() as u64;
+        line.clear();
+    }
+    Ok(at)
+}

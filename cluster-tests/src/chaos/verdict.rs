@@ -1,0 +1,106 @@
+//! The judgement of a run: what clients saw, what lies on the disks, what the daemons logged, and how long writes stood still.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::Path;
+
+use super::Diary;
+use crate::checker::{self, Report};
+use crate::fsck::{self, Findings};
+use crate::history::{EventKind, History};
+use crate::netns::NetworkError;
+use crate::replicated_cluster::ReplicatedCluster;
+
+/// What came out.
+#[derive(Debug)]
+pub struct Verdict {
+    /// What clients saw.
+    pub history: Report,
+    /// What lies on the disks.
+    pub disks: Findings,
+    /// Liveness, ends of daemons, panics.
+    pub complaints: Vec<String>,
+    /// For each fault, in order: what it was, and the longest time without an acknowledgement of any partition after it began.
+    pub stand_stills: Vec<(String, f64)>,
+    /// Lines of level ERROR by daemon: how many, and the first.
+    pub errors: BTreeMap<String, (usize, String)>,
+}
+
+impl Verdict {
+    /// Whether nothing is wrong.
+    pub fn is_clean(&self) -> bool {
+        self.history.is_clean() && self.disks.is_clean() && self.complaints.is_empty()
+    }
+}
+
+/// Judges a run whose daemons have all ended.
+pub(super) fn judge(
+    cluster: &ReplicatedCluster,
+    dir: &Path,
+    histories: &Path,
+    mut diary: Diary,
+    topic: &str,
+) -> Result<Verdict, NetworkError> {
+    let failed = |error: &dyn fmt::Display| NetworkError(error.to_string());
+    let history = History::read_dir(histories).map_err(|error| failed(&error))?;
+    let report = checker::check(&history);
+    let (controllers, nodes) = cluster.data();
+    let options = fsck::Options { controllers, nodes, topic: Some(topic.to_owned()) };
+    let disks = fsck::check(&options, Some(&history)).map_err(|error| failed(&error))?;
+    let mut errors = BTreeMap::new();
+    for daemon in cluster.daemons() {
+        let log = std::fs::read(daemon.log()).unwrap_or_default();
+        let log = String::from_utf8_lossy(&log);
+        let panics = log.lines().filter(|line| line.contains("panicked at"));
+        diary.complaints.extend(panics.map(|line| format!("{}: {line}", daemon.name())));
+        let mut lines = log.lines().filter(|line| line.contains("ERROR"));
+        if let Some(first) = lines.next() {
+            errors.insert(daemon.name(), (1 + lines.count(), first.to_owned()));
+        }
+    }
+    let stand_stills = stand_stills(&history, &diary);
+    let told = std::fs::write(dir.join("diary.txt"), &diary.text);
+    told.map_err(|error| failed(&error))?;
+    Ok(Verdict { history: report, disks, complaints: diary.complaints, stand_stills, errors })
+}
+
+/// The longest pause between two acknowledgements of one partition, from the beginning of each fault to the next one's.
+fn stand_stills(history: &History, diary: &Diary) -> Vec<(String, f64)> {
+    let mut acknowledged: BTreeMap<u16, Vec<u64>> = BTreeMap::new();
+    for event in &history.events {
+        if let EventKind::Acknowledged { .. } = event.kind {
+            acknowledged.entry(event.partition).or_default().push(event.time_us);
+        }
+    }
+    acknowledged.values_mut().for_each(|times| times.sort_unstable());
+    let until = diary.begun.iter().skip(1).map(|(begin, _)| *begin).chain([u64::MAX]);
+    let window = |begin: u64, end: u64| {
+        let gaps = acknowledged.values().flat_map(|times| {
+            // With the one before the window, so that a pause that began at its beginning counts.
+            let first = times.partition_point(|time| *time < begin).saturating_sub(1);
+            let last = times.partition_point(|time| *time < end).min(times.len().saturating_sub(1));
+            times[first..=last].windows(2).map(|pair| pair[1] - pair[0].max(begin).min(pair[1])).max()
+        });
+        gaps.max().unwrap_or_default() as f64 / 1e6
+    };
+    let faults = diary.begun.iter().zip(until);
+    faults.map(|((begin, what), end)| (what.trim().to_owned(), window(*begin, end))).collect()
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "faults: {}, and how long some partition then stood still:", self.stand_stills.len())?;
+        for (what, seconds) in &self.stand_stills {
+            writeln!(f, "  {seconds:6.2} s  {what}")?;
+        }
+        for (daemon, (count, first)) in &self.errors {
+            writeln!(f, "errors logged by {daemon}: {count}, the first: {first}")?;
+        }
+        writeln!(f, "{}", self.history)?;
+        writeln!(f, "{}", self.disks)?;
+        for complaint in &self.complaints {
+            writeln!(f, "COMPLAINT: {complaint}")?;
+        }
+        f.write_str(if self.is_clean() { "verdict: clean" } else { "verdict: BROKEN" })
+    }
+}
