@@ -55,14 +55,11 @@ pub enum Action {
     AnswerSession { session: SessionKey, answer: SessionAnswer },
     /// As a leader: end a session that has begun. No answer.
     EndSession { session: SessionKey },
-    /// As a leader: propose a new in-sync set to the controller. Answer with `IsrAnswered`, in time. A member of which
-    /// nothing was heard in this leadership, the leader itself included, comes with [`NOT_HEARD_FROM`]: it is in the present
-    /// set, and the leader does not vouch for it.
+    /// As a leader: propose a new in-sync set to the controller. Answer with `IsrAnswered`, in time. A member that has no
+    /// session, the leader itself included, comes with [`proto_types::controller_api::ProposedIsr::NOT_HEARD_FROM`]: it is in the
+    /// present set, and the leader does not vouch for it.
     ProposeIsr { leader_epoch: LeaderEpoch, partition_epoch: PartitionEpoch, isr: Vec<(NodeId, BrokerEpoch)> },
 }
-
-/// Stands for the registration of a member of an in-sync set that the leader has not heard from.
-pub const NOT_HEARD_FROM: BrokerEpoch = BrokerEpoch(-1);
 
 impl Action {
     /// In which order the actions of a step are performed. Whoever gets an answer must find what it says, so readers are

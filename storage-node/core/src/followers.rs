@@ -4,9 +4,9 @@
 //! The set that counts for the high watermark is the *maximal* in-sync set: whoever the metadata says is in sync, plus
 //! whoever a proposal names that may have been accepted without our knowing. The leader itself is always a member of it.
 
+use proto_types::controller_api::ProposedIsr;
 use proto_types::ids::{BrokerEpoch, Millis, NodeId, Offset};
 
-use crate::action::NOT_HEARD_FROM;
 use crate::input::{FollowerAck, OpenSession, SessionKey};
 use crate::lag_clock::LagClock;
 use crate::replica::{FlushMode, ReplicaConfig};
@@ -64,6 +64,11 @@ impl Follower {
             return self.in_sync;
         }
         self.in_sync || self.proposed
+    }
+
+    /// The registration that the leader vouches for: who is out of sight may have another one by now.
+    fn vouched_for(&self) -> BrokerEpoch {
+        self.session.and(self.broker_epoch).unwrap_or(ProposedIsr::NOT_HEARD_FROM)
     }
 
     fn position(&self, mode: FlushMode) -> Option<Offset> {
@@ -282,7 +287,7 @@ impl Followers {
 
     fn set(&self, member: impl Fn(&Follower) -> bool) -> Vec<(NodeId, BrokerEpoch)> {
         let members = self.list.iter().filter(|follower| member(follower));
-        members.map(|follower| (follower.node, follower.broker_epoch.unwrap_or(NOT_HEARD_FROM))).collect()
+        members.map(|follower| (follower.node, follower.vouched_for())).collect()
     }
 
     /// `members` were proposed: they count until the outcome is known.

@@ -1,10 +1,11 @@
 //! What only a leader does: take batches, note acks, move the high watermark, answer those who wait.
 
 use log_engine_core::{EpochHistory, ProducerBatch, ProducerStates, SequenceCheck};
+use proto_types::controller_api::ProposedIsr;
 use proto_types::ids::{LeaderEpoch, Millis, NodeId, Offset, PartitionEpoch};
 use proto_types::replication_api::SessionAnswer;
 
-use crate::action::{Action, DeleteRecordsError, Duplicate, NOT_HEARD_FROM, ProduceError, Produced};
+use crate::action::{Action, DeleteRecordsError, Duplicate, ProduceError, Produced};
 use crate::divergence;
 use crate::followers::{Followers, JoinFrom, LeaderEnd, Progress};
 use crate::input::{Acks, OpenSession, Proposal, SessionKey, Ticket};
@@ -115,7 +116,7 @@ impl Leader {
         let from = JoinFrom { high_watermark: positions.high_watermark, epoch_start: self.epoch_start };
         let leader = leader_end(positions, config);
         let mut isr = self.proposal.propose(&mut self.followers, config, leader, from, now)?;
-        isr.push((me, NOT_HEARD_FROM));
+        isr.push((me, ProposedIsr::NOT_HEARD_FROM));
         Some(Action::ProposeIsr { leader_epoch: self.epoch, partition_epoch, isr })
     }
 

@@ -45,7 +45,7 @@ pub mod topic_name;
 mod view;
 mod waiters;
 
-pub use action::{Action, DeleteRecordsError, Duplicate, NOT_HEARD_FROM, ProduceError, Produced};
+pub use action::{Action, DeleteRecordsError, Duplicate, ProduceError, Produced};
 pub use effective_config::{ConfigSource, ConfigView, EffectiveConfig};
 pub use followers::FollowerStatus;
 pub use input::{

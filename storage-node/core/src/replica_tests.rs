@@ -1,10 +1,12 @@
 use super::*;
-use crate::action::{Duplicate, NOT_HEARD_FROM, Produced};
+use crate::action::{Duplicate, Produced};
 use crate::input::{Acks, LeaderBatches, ProducerStamp};
 use log_engine_core::{ProducerBatch, ProducerStates};
+use proto_types::controller_api::ProposedIsr;
 use proto_types::ids::BrokerEpoch;
 
 const ME: NodeId = NodeId(1);
+const UNHEARD: i64 = ProposedIsr::NOT_HEARD_FROM.0;
 const LAG_MS_MAX: i64 = 30_000;
 const CONFIG: ReplicaConfig =
     ReplicaConfig { min_insync: 1, flush: FlushMode::Ack, waiters_max: 100, replica_lag_ms_max: LAG_MS_MAX };
@@ -559,7 +561,7 @@ fn whoever_has_what_is_committed_is_proposed_and_counts_at_once() {
     let mut bench = alone();
     bench.open(2, 1, 0);
     assert_eq!(proposed(&bench.ack(2, 10, 9)), None, "the last record is not on its disk");
-    assert_eq!(proposed(&bench.ack(2, 10, 10)), Some(vec![(2, 20), (1, NOT_HEARD_FROM.0)]));
+    assert_eq!(proposed(&bench.ack(2, 10, 10)), Some(vec![(2, 20), (1, UNHEARD)]));
     let (ticket, actions) = bench.produce(Acks::All, 1, None);
     assert_eq!((replies(&actions), proposed(&actions)), (vec![], None));
     assert_eq!(replies(&bench.flushed(11)), [], "T-18: who may be in sync by now has to have it");
@@ -628,7 +630,7 @@ fn t15_who_lags_leaves_and_what_waited_for_it_is_answered_with_the_new_set() {
     assert_eq!(bench.replica.next_deadline(), Some(Millis(bench.now + 1)));
     bench.now += 1;
     let actions = bench.step(Input::Tick);
-    assert_eq!(proposed(&actions), Some(vec![(2, 20), (1, NOT_HEARD_FROM.0)]));
+    assert_eq!(proposed(&actions), Some(vec![(2, 20), (1, UNHEARD)]));
     assert_eq!(replies(&actions), [], "it is in sync until the controller says otherwise");
     let actions = bench.isr_answered(1, 1, accepted(2, &[1, 2]));
     assert_eq!(replies(&actions), [(ticket, Ok(4))]);
@@ -653,7 +655,7 @@ fn an_idle_partition_keeps_its_in_sync_set() {
     bench.step(Input::SessionEnded { session: SessionKey(2) });
     assert_eq!(bench.replica.next_deadline(), Some(Millis(bench.now + LAG_MS_MAX + 1)));
     bench.now += LAG_MS_MAX + 1;
-    assert_eq!(proposed(&bench.step(Input::Tick)), Some(vec![(1, NOT_HEARD_FROM.0)]));
+    assert_eq!(proposed(&bench.step(Input::Tick)), Some(vec![(1, UNHEARD)]));
 }
 
 #[test]
@@ -699,7 +701,7 @@ fn t19_a_proposal_of_unknown_outcome_counts_until_it_is_settled() {
     bench.step(Input::SessionEnded { session: SessionKey(2) });
     bench.now = 20;
     let actions = bench.step(Input::Tick);
-    assert_eq!(proposed(&actions), Some(vec![(1, NOT_HEARD_FROM.0)]), "the present set takes it back");
+    assert_eq!(proposed(&actions), Some(vec![(1, UNHEARD)]), "the present set takes it back");
     let actions = bench.isr_answered(1, 1, IsrOutcome::Refused);
     assert_eq!(replies(&actions), [], "the first one may still be accepted");
     bench.now = 60;

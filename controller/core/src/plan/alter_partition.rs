@@ -13,9 +13,6 @@ use proto_types::ids::{BrokerEpoch, NodeId, PartitionEpoch, TopicPartition};
 use proto_types::metadata::{MetadataChange, PartitionState};
 use std::collections::BTreeSet;
 
-/// Stands for the registration of a member that the leader has not heard from: it may stay where it is, but not join.
-const NOT_HEARD_FROM: BrokerEpoch = BrokerEpoch(-1);
-
 /// One result per partition, in the request's order: the state that is in force from now on.
 pub type Results = Vec<Result<PartitionState, Rejection>>;
 
@@ -132,10 +129,7 @@ fn check_proposal(
         // A present member of which the leader has heard nothing stays; only joining takes the leader's word.
         let vouched = *broker_epoch != ProposedIsr::NOT_HEARD_FROM || !before.isr.contains(node);
         if vouched {
-            let unheard_of = *broker_epoch == NOT_HEARD_FROM && before.isr.contains(node);
-            if !unheard_of {
-                check_member(state, at, *node, *broker_epoch)?;
-            }
+            check_member(state, at, *node, *broker_epoch)?;
         }
     }
     if !seen.contains(&leader) {
