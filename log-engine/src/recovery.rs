@@ -326,10 +326,11 @@ pub(crate) fn replay_segment(
     Ok(())
 }
 
-/// Within a log the epochs of batches never go down, so only a new one says something.
+/// The history says of a batch what the batch itself says. It says otherwise before a new epoch, and where a leadership of
+/// this copy began of which no record came to be: that entry goes.
 pub(crate) fn note_epoch(epochs: &mut EpochHistory, header: &BatchHeader) -> bool {
-    let latest = epochs.latest().map_or(-1, |e| e.epoch);
-    header.partition_leader_epoch > latest && epochs.assign(header.partition_leader_epoch, header.base_offset)
+    let epoch = header.partition_leader_epoch;
+    epochs.epoch_of(header.base_offset) != Some(epoch) && epochs.assign(epoch, header.base_offset)
 }
 
 /// The facts of a batch that idempotence needs.

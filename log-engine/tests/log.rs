@@ -786,6 +786,20 @@ fn a_leader_epoch_without_records_is_known() {
 }
 
 #[test]
+fn a_leader_epoch_without_records_goes_when_an_older_one_comes_in_its_place() {
+    let (disk, path) = sim();
+    let data = open_dir(disk, &path);
+    let (mut log, _) = open(&data, &LogConfig::default());
+    log.begin_epoch(7);
+    // It led in epoch 7 and nobody wrote to it; now it follows a leader that has older records here.
+    let mut random = Random::new(1);
+    append(&mut log, &TestBatch::random(&mut random, &[], &[], 0, 0, NOW));
+    let known: Vec<_> = log.epochs().entries().iter().map(|entry| (entry.epoch, entry.start_offset)).collect();
+    assert_eq!(known, [(0, 0)]);
+    flush(&mut log);
+}
+
+#[test]
 fn the_descriptors_of_many_logs_stay_within_their_bound() {
     let dir = tempfile::tempdir().unwrap();
     let data = open_dir(Arc::new(RealDisk), dir.path());
