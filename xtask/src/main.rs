@@ -10,6 +10,7 @@ mod clock;
 mod flights;
 mod kafka;
 mod shell;
+mod sim;
 mod test;
 mod tidy;
 
@@ -49,6 +50,11 @@ const COMMANDS: &[Command] = &[
         name: "setup",
         help: "fetch what the tests need: kafka-jars, flights, clients",
         run: test::setup,
+    },
+    Command {
+        name: "sim",
+        help: "replica|groups [--seeds N | --seed S]: a simulator, with more seeds or one again",
+        run: sim::run,
     },
     Command {
         name: "chaos-kill",

@@ -64,6 +64,7 @@ const TABLE: &[(&str, Allowed)] = &[
         ]),
     ),
     ("cluster-tests", Anything),
+    ("cluster-sim", Anything),
     ("bench", Anything),
 ];
 

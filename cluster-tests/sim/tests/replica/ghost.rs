@@ -1,0 +1,126 @@
+//! What really happened, seen from above: which records are committed, who led when, what was acknowledged. The rules read
+//! it.
+//!
+//! A record counts as committed from the moment at which some leader's high watermark covers it: from then on a producer
+//! may have been told so and a consumer may have seen it. An unclean election may take committed records away: the ghost
+//! then cuts its list to what the new leader has, and what older leaderships go on to say is nobody's promise any more.
+
+use std::collections::BTreeMap;
+
+use crate::log::{Batch, ModelLog};
+
+/// A node and the run of its process.
+pub(crate) type Run = (usize, u64);
+
+#[derive(Debug, Default)]
+pub(crate) struct PartitionGhost {
+    /// Everything that was ever committed, without gap from `0`.
+    committed: Vec<Batch>,
+    /// Below it everything is committed.
+    pub(crate) high_watermark: i64,
+    /// The part of it that every eligible replica must have. Smaller only after an unclean election, whose winner shows
+    /// what it took for committed before, though nobody else needs to have it.
+    pub(crate) sure: i64,
+    /// Who led in which epoch.
+    pub(crate) leaders: BTreeMap<i32, Run>,
+    /// The newest epoch that began with an unclean election, −1 if none did.
+    pub(crate) unclean_epoch: i32,
+    /// An unclean election was decided, and its winner has not begun yet.
+    pub(crate) suspended: bool,
+    /// Sequences of idempotent producers in committed batches: where each begins.
+    sequences: BTreeMap<(i64, i16, i32), i64>,
+    /// Batches that producers with acks=all were told of: first offset → its name.
+    acknowledged: BTreeMap<i64, u64>,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Ghost {
+    pub(crate) partitions: Vec<PartitionGhost>,
+    /// Marks of what was reached.
+    pub(crate) marks: BTreeMap<&'static str, u64>,
+    trace: u64,
+}
+
+impl Ghost {
+    pub(crate) fn new(partitions: usize) -> Self {
+        let partition = || PartitionGhost { unclean_epoch: -1, ..PartitionGhost::default() };
+        Ghost { partitions: (0..partitions).map(|_| partition()).collect(), ..Ghost::default() }
+    }
+
+    pub(crate) fn mark(&mut self, mark: &'static str) {
+        *self.marks.entry(mark).or_default() += 1;
+    }
+
+    /// Mixes a fact into the hash of the run.
+    pub(crate) fn trace(&mut self, fact: &str) {
+        for byte in fact.bytes() {
+            self.trace = (self.trace ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+        }
+    }
+
+    pub(crate) fn trace_hash(&self) -> u64 {
+        self.trace
+    }
+}
+
+impl PartitionGhost {
+    /// The committed batch that holds `offset`.
+    pub(crate) fn at(&self, offset: i64) -> Option<&Batch> {
+        let at = self.committed.partition_point(|batch| batch.end <= offset);
+        self.committed.get(at).filter(|batch| batch.base <= offset)
+    }
+
+    /// Whether `log` holds every committed record below `end` that lies above its start. By R2 it is enough to look at the
+    /// last one.
+    pub(crate) fn is_in(&self, log: &ModelLog, end: i64) -> bool {
+        end <= log.start || (log.end() >= end && log.at(end - 1) == self.at(end - 1))
+    }
+
+    /// A leader's high watermark covers more: it is committed.
+    pub(crate) fn commit(&mut self, log: &ModelLog, high_watermark: i64) {
+        let from = self.high_watermark;
+        assert!(log.start <= from, "R1: a leader begins at {} and {from} was the high watermark", log.start);
+        let first = log.batches.partition_point(|batch| batch.end <= from);
+        for batch in log.batches[first..].iter().take_while(|batch| batch.end <= high_watermark) {
+            let end = self.committed.last().map_or(0, |last| last.end);
+            assert!(batch.base == end, "R9: after {end} {batch:?} was committed");
+            if let Some(stamp) = batch.producer {
+                let key = (stamp.producer_id, stamp.producer_epoch, stamp.base_sequence);
+                let before = self.sequences.insert(key, batch.base).filter(|before| *before >= log.start);
+                assert!(before.is_none(), "X1: {batch:?} was committed before at {before:?}");
+            }
+            self.committed.push(*batch);
+        }
+        let end = self.committed.last().map_or(0, |last| last.end);
+        assert!(end == high_watermark, "R7: the high watermark {high_watermark} is not between two batches");
+        self.high_watermark = high_watermark;
+        self.sure = high_watermark;
+    }
+
+    /// Cuts the committed list to what `log` has of it, and lets only what is `durable` count as sure.
+    pub(crate) fn cut_to(&mut self, log: &ModelLog, durable: i64) {
+        let shared = |batch: &Batch| batch.end <= log.start || log.at(batch.base) == Some(batch);
+        let keep = self.committed.iter().position(|batch| !shared(batch)).unwrap_or(self.committed.len());
+        for gone in self.committed.drain(keep..) {
+            if let Some(stamp) = gone.producer {
+                self.sequences.remove(&(stamp.producer_id, stamp.producer_epoch, stamp.base_sequence));
+            }
+        }
+        self.high_watermark = self.committed.last().map_or(0, |last| last.end);
+        self.sure = self.sure.min(self.high_watermark).min(durable);
+        self.acknowledged.split_off(&self.high_watermark);
+    }
+
+    /// A producer was told that its batch is committed.
+    pub(crate) fn acknowledge(&mut self, base: i64, id: u64) {
+        self.acknowledged.insert(base, id);
+    }
+
+    /// Every acknowledged batch is where it was said to be in a list of what readers are given.
+    pub(crate) fn check_acknowledged(&self, log: &ModelLog) {
+        for (base, id) in self.acknowledged.range(log.start..) {
+            let found = log.at(*base).map(|batch| (batch.base, batch.id));
+            assert!(found == Some((*base, *id)), "R1: acknowledged at {base} was {id}, there is {found:?}");
+        }
+    }
+}
