@@ -7,6 +7,7 @@ use proto_types::error::{ControllerError, Reason, Rejection};
 use proto_types::ids::*;
 use proto_types::message_kind::MessageKind;
 use proto_types::metadata::*;
+use proto_types::replication_api::*;
 use proto_types::{decode, encode};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -94,8 +95,12 @@ fn metadata_changes() {
     check(CoordinatorFenced { coordinator, epoch, fenced: true }, "09021201");
     let (owner, epoch) = (Some(coordinator), CoordinatorEpoch(5));
     check(ShardAssigned { shard: shard(), owner, epoch }, "0a100102030405060708090a0b0c0d0e0f010e01020a");
-    let voters = vec![ControllerAddress { id: ControllerId(300), address: "c:1".into() }];
-    check(ControllersSet { voters, removed: vec![ControllerId(2)] }, "0b01ac0203633a310102");
+    let voter = |directory| ControllerAddress { id: ControllerId(300), address: "c:1".into(), directory };
+    let voters = vec![voter(None), voter(Some(DirectoryId(uuid(2))))];
+    check(
+        ControllersSet { voters, removed: vec![ControllerId(2)] },
+        "0b02ac0203633a3100ac0203633a310110UUID0102",
+    );
     check(vec![InternalTopic::ConsumerOffsets, InternalTopic::TransactionState], "020001");
 }
 
@@ -189,6 +194,108 @@ fn controller_requests() {
 }
 
 #[test]
+fn controller_requests_about_replicas_and_the_quorum() {
+    use ControllerRequest as Q;
+    let proposed = ProposedIsr {
+        partition: shard(),
+        leader_epoch: LeaderEpoch(5),
+        partition_epoch: PartitionEpoch(6),
+        isr: vec![(NodeId(2), BrokerEpoch(9)), (NodeId(1), ProposedIsr::NOT_HEARD_FROM)],
+    };
+    check(
+        Q::AlterPartition(AlterPartition {
+            node: NodeId(1),
+            broker_epoch: BrokerEpoch(9),
+            partitions: vec![proposed],
+        }),
+        "0a021201100102030405060708090a0b0c0d0e0f010e0a0c0204120201",
+    );
+    let partitions = Some(vec![("t".to_owned(), PartitionIndex(7))]);
+    check(
+        Q::ElectLeaders(ElectLeaders { kind: ElectionKind::Preferred, partitions, timeout_ms: 300 }),
+        "0b00010101740eac02",
+    );
+    let kind = ElectionKind::Unclean;
+    check(Q::ElectLeaders(ElectLeaders { kind, partitions: None, timeout_ms: 1 }), "0b010001");
+    let reassignment = |replicas| Reassignment { topic: "t".into(), partition: PartitionIndex(7), replicas };
+    check(
+        Q::AlterReassignments(AlterReassignments {
+            partitions: vec![reassignment(Some(vec![NodeId(1), NodeId(2)])), reassignment(None)],
+            allow_factor_change: true,
+            timeout_ms: 300,
+        }),
+        "0c0201740e0102020401740e0001ac02",
+    );
+    check(Q::UnregisterNode { node: NodeId(1) }, "0d02");
+    check(Q::DescribeQuorum, "0e");
+    check(Q::AlterVoters(AlterVoters::Add { id: ControllerId(2), address: "c:1".into() }), "0f000203633a31");
+    check(Q::AlterVoters(AlterVoters::Remove { id: ControllerId(2) }), "0f0102");
+}
+
+#[test]
+fn controller_replies_about_replicas_and_the_quorum() {
+    use ControllerReply as R;
+    let no = || Rejection { reason: Reason::TopicExists, message: "m".into() };
+    check(R::IsrAltered(vec![Ok(state()), Err(no())]), "0a0200020204010601080102010401020a0c0100016d");
+    let elected = |result| ElectedLeader { topic: "t".into(), partition: PartitionIndex(7), result };
+    check(R::LeadersElected(vec![elected(Ok(())), elected(Err(no()))]), "0b0201740e0001740e0100016d");
+    check(R::ReassignmentsAltered(vec![Ok(()), Err(no())]), "0c02000100016d");
+    check(R::NodeUnregistered, "0d");
+    let progress = |id, known: Option<i64>| VoterProgress {
+        id: ControllerId(id),
+        address: "c:1".into(),
+        matched: known.map(|_| MetadataIndex(300)),
+        last_contact_ms: known,
+        caught_up_ms: known,
+    };
+    check(
+        R::Quorum(QuorumDescription {
+            leader: ControllerId(1),
+            epoch: 3,
+            committed: MetadataIndex(300),
+            voters: vec![progress(1, Some(1000))],
+            learners: vec![progress(2, None)],
+        }),
+        "0e0103ac02010103633a3101ac0201d00f01d00f010203633a31000000",
+    );
+    check(R::VotersAltered, "0f");
+}
+
+#[test]
+fn replication() {
+    check(LaneHello { cluster_id: "c".into(), broker_epoch: BrokerEpoch(9) }, "016312");
+    let session = SessionId(300);
+    let open = OpenSession {
+        session,
+        partition: shard(),
+        leader_epoch: LeaderEpoch(5),
+        log_start: Offset(1),
+        log_end: Offset(300),
+        last_epoch: LeaderEpoch(-1),
+        credit_bytes: 1000,
+    };
+    let ack = SessionAck { session, appended: Offset(300), flushed: Offset(1), credit_bytes: 1000 };
+    check(FollowerFrame::Open(open), "00ac02100102030405060708090a0b0c0d0e0f010e0a02d80401e807");
+    check(FollowerFrame::Ack(ack), "01ac02d80402e807");
+    check(FollowerFrame::Close { session }, "02ac02");
+    let marks = Marks { log_start: Offset(1), high_watermark: Offset(300) };
+    let answers = [
+        SessionAnswer::Begins { marks },
+        SessionAnswer::Diverged { epoch: LeaderEpoch(4), end: Offset(300) },
+        SessionAnswer::StartsLater { start: Offset(300) },
+        SessionAnswer::WrongEpoch { current: LeaderEpoch(6) },
+        SessionAnswer::NotServed,
+    ];
+    check(
+        answers.map(|answer| LeaderFrame::Answer { session, answer }).to_vec(),
+        "0500ac020002d80400ac020108d80400ac0202d80400ac02030c00ac0204",
+    );
+    check(LeaderFrame::Batches(Batches { session, from: Offset(300), marks }), "01ac02d80402d804");
+    check(LeaderFrame::Marks { session, marks }, "02ac0202d804");
+    check(LeaderFrame::Closed { session }, "03ac02");
+}
+
+#[test]
 fn controller_replies() {
     use ControllerReply as R;
     let no = || Rejection { reason: Reason::TopicExists, message: "m".into() };
@@ -249,8 +356,21 @@ fn controller_errors() {
         Reason::UnknownNode,
         Reason::InconsistentClusterId,
         Reason::UnknownResource,
+        Reason::FencedLeaderEpoch,
+        Reason::StalePartitionEpoch,
+        Reason::IneligibleReplica,
+        Reason::NotLeader,
+        Reason::UnknownPartition,
+        Reason::ElectionNotNeeded,
+        Reason::PreferredLeaderNotAvailable,
+        Reason::EligibleLeadersNotAvailable,
+        Reason::NoReassignmentInProgress,
+        Reason::NodeInUse,
+        Reason::DuplicateVoter,
+        Reason::VoterNotFound,
+        Reason::ChangeInProgress,
     ];
-    check(reasons.to_vec(), "10000102030405060708090a0b0c0d0e0f");
+    check(reasons.to_vec(), "1d000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c");
 }
 
 #[test]
