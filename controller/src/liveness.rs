@@ -5,6 +5,7 @@
 //! deposed leader extends no session. All heartbeats that wait share one round.
 
 mod coordinators;
+mod upkeep;
 
 use crate::clock::Clock;
 use crate::metrics::ControllerMetrics;
@@ -26,6 +27,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, MissedTickBehavior};
+use upkeep::{Upkeep, UpkeepNews};
 
 /// Heartbeats and news in the queue: several of every node.
 const QUEUE: usize = 4096;
@@ -37,6 +39,8 @@ const BEATS_PER_ROUND: usize = 1024;
 pub(crate) struct LivenessConfig {
     pub(crate) session: Duration,
     pub(crate) read_timeout: Duration,
+    /// How often preferred leaders get their partitions back; never, if `None`.
+    pub(crate) rebalance: Option<Duration>,
 }
 
 enum Event {
@@ -51,6 +55,7 @@ enum Event {
         reply: oneshot::Sender<Result<CoordinatorHeartbeatReply, ControllerError>>,
     },
     Coordinator(CoordinatorNews),
+    Upkeep(UpkeepNews),
     Registered {
         node: NodeId,
         broker_epoch: BrokerEpoch,
@@ -96,6 +101,7 @@ impl Liveness {
             clock,
             sessions: Arc::clone(&sessions),
             coordinators: CoordinatorWatch::new(session_ms),
+            upkeep: Upkeep::default(),
             progress: progress_tx,
             events: events.downgrade(),
             leadership: None,
@@ -177,6 +183,7 @@ struct Task {
     clock: Clock,
     sessions: Arc<Mutex<Sessions>>,
     coordinators: CoordinatorWatch,
+    upkeep: Upkeep,
     progress: watch::Sender<u64>,
     events: mpsc::WeakSender<Event>,
     /// The leadership whose sessions we hold.
@@ -214,7 +221,10 @@ impl Task {
                 Event::CoordinatorBeat { heartbeat, arrived, reply } => {
                     coordinator_beats.push((heartbeat, arrived, reply));
                 }
-                Event::Registered { .. } | Event::Decided { .. } | Event::Coordinator(_) => news.push(event),
+                Event::Registered { .. }
+                | Event::Decided { .. }
+                | Event::Coordinator(_)
+                | Event::Upkeep(_) => news.push(event),
             }
         }
         let nobody = beats.is_empty() && coordinator_beats.is_empty();
@@ -252,6 +262,7 @@ impl Task {
             }
             Event::Decided { verdict, index } => self.sessions.lock().decided(verdict, index),
             Event::Coordinator(news) => self.take_coordinator_news(news),
+            Event::Upkeep(news) => self.take_upkeep_news(news),
             Event::Beat { .. } | Event::CoordinatorBeat { .. } => {}
         }
     }
@@ -278,6 +289,7 @@ impl Task {
             let (now, state) = (self.clock.now(), self.view.state());
             self.sessions.lock().begin_leadership(now, &state);
             self.coordinators.sessions.begin_leadership(now, &state);
+            self.upkeep.begin_leadership();
         }
         Ok(())
     }
@@ -294,6 +306,7 @@ impl Task {
         }
         self.look_at_coordinators();
         self.spread_shards();
+        self.look_after_partitions();
     }
 
     /// Has a verdict committed by the proposer, and the outcome told to us. At most one per node is on its way.
