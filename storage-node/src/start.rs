@@ -75,7 +75,7 @@ pub async fn start(config: Config) -> Result<NodeHandle, StartError> {
         keys.endpoint("data"),
         config.wire_limits().frame_bytes_max,
         lane_server::router(&lane_server),
-        metrics.data_transport.clone(),
+        metrics.transport.clone(),
     )
     .await?;
     let (phase, phase_seen) = watch::channel(Phase::Starting);
@@ -91,8 +91,8 @@ struct Metrics {
     wire: Arc<WireMetrics>,
     partitions: PartitionMetrics,
     replication: ReplicationMetrics,
+    /// Of both endpoints.
     transport: TransportMetrics,
-    data_transport: TransportMetrics,
 }
 
 impl Metrics {
@@ -104,9 +104,6 @@ impl Metrics {
             partitions: PartitionMetrics::register(registry),
             replication: ReplicationMetrics::register(registry),
             transport: TransportMetrics::register(registry.sub_registry_with_prefix("weir_storage_node")),
-            data_transport: TransportMetrics::register(
-                registry.sub_registry_with_prefix("weir_storage_node_data"),
-            ),
         }
     }
 }
@@ -172,7 +169,7 @@ fn run(
     assert!(served.is_ok(), "the partitions are started once");
     let served = lane_server.set(LaneServer::new(
         config.cluster_id.clone(),
-        Arc::clone(&partitions),
+        &partitions,
         config.replication_limits(),
         metrics.replication,
     ));

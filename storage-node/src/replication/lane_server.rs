@@ -3,7 +3,7 @@
 //! Only storage nodes, only over the data endpoint. Who may follow which partition, the replica decides.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 
 use proto_types::ids::{BrokerEpoch, NodeId};
 use proto_types::replication_api::{
@@ -22,10 +22,11 @@ const STORAGE_NODES: Roles = Roles::of(&[Role::StorageNode]);
 
 /// What the lanes of all followers work with.
 pub(crate) struct LaneServer {
-    pub(crate) cluster_id: String,
-    pub(crate) partitions: Arc<Partitions>,
-    pub(crate) limits: ReplicationLimits,
-    pub(crate) metrics: ReplicationMetrics,
+    cluster_id: String,
+    /// They own the lanes to other nodes, and so the endpoint that serves these.
+    partitions: Weak<Partitions>,
+    limits: ReplicationLimits,
+    metrics: ReplicationMetrics,
     next_key: AtomicU64,
 }
 
@@ -58,10 +59,11 @@ struct ServedLane<'a> {
 impl LaneServer {
     pub(crate) fn new(
         cluster_id: String,
-        partitions: Arc<Partitions>,
+        partitions: &Arc<Partitions>,
         limits: ReplicationLimits,
         metrics: ReplicationMetrics,
     ) -> Self {
+        let partitions = Arc::downgrade(partitions);
         Self { cluster_id, partitions, limits, metrics, next_key: AtomicU64::new(1) }
     }
 
@@ -85,7 +87,10 @@ impl LaneServer {
             broker_epoch: hello.broker_epoch,
             shared: Arc::default(),
         };
-        let read_pool = self.partitions.read_pool().clone();
+        let Some(read_pool) = self.partitions.upgrade().map(|partitions| partitions.read_pool().clone())
+        else {
+            return;
+        };
         let pump = LanePump::new(Arc::clone(&lane.shared), self.limits, self.metrics.clone(), read_pool);
         let reason = tokio::select! {
             reason = lane.listen(receiver) => reason,
@@ -116,9 +121,10 @@ impl ServedLane<'_> {
     fn on_open(&self, open: OpenSession) -> Result<(), String> {
         let id = open.session;
         let not_served = || LeaderWord::Refuse { session: id, answer: SessionAnswer::NotServed };
-        let partition = match self.server.partitions.get(open.partition) {
-            Lookup::Open(partition) => partition,
-            Lookup::Failed | Lookup::Absent => {
+        let found = self.server.partitions.upgrade().map(|partitions| partitions.get(open.partition));
+        let partition = match found {
+            Some(Lookup::Open(partition)) => partition,
+            Some(Lookup::Failed | Lookup::Absent) | None => {
                 self.shared.push(not_served());
                 return Ok(());
             }
