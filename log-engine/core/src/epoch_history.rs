@@ -51,8 +51,13 @@ impl EpochHistory {
         {
             return false;
         }
-        while self.entries.last().is_some_and(|e| e.epoch >= epoch || e.start_offset >= start_offset) {
+        let before = self.entries.len();
+        while self.entries.last().is_some_and(|e| e.epoch > epoch || e.start_offset >= start_offset) {
             self.entries.pop();
+        }
+        // Under what is taken away the epoch itself may come to light: it goes on from where it began.
+        if self.entries.last().is_some_and(|e| e.epoch == epoch) {
+            return self.entries.len() < before;
         }
         self.entries.push(EpochEntry { epoch, start_offset });
         true
@@ -185,6 +190,15 @@ mod tests {
         assert!(!h.assign(5, 95));
         assert!(h.assign(4, 40));
         assert_eq!(h, history(&[(1, 0), (4, 40)]));
+    }
+
+    #[test]
+    fn an_epoch_goes_on_where_a_newer_one_left_no_record() {
+        let mut h = history(&[(4, 0), (5, 50), (7, 100)]);
+        assert!(h.assign(5, 100));
+        assert_eq!(h, history(&[(4, 0), (5, 50)]));
+        assert!(h.assign(5, 30), "it began sooner than was known");
+        assert_eq!(h, history(&[(4, 0), (5, 30)]));
     }
 
     #[test]
