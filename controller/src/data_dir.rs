@@ -1,5 +1,6 @@
 //! The controller's data directory: whose it is, and that only one process uses it.
 
+use crate::quorum::disk::{SharedDisk, system_disk};
 use crate::quorum::log_files::LogFiles;
 use crate::quorum::peers::Peers;
 use crate::quorum::slot_file::SlotFile;
@@ -63,10 +64,16 @@ struct StoredIdentity {
 /// The open directory. The lock is held as long as this lives.
 #[derive(Debug)]
 pub(crate) struct DataDir {
+    pub(crate) files: DataFiles,
+    pub(crate) lock: DirectoryLock,
+}
+
+/// What is in it.
+#[derive(Debug)]
+pub(crate) struct DataFiles {
     pub(crate) log: LogFiles,
     pub(crate) snapshots: SnapshotFiles,
     pub(crate) peers: Peers,
-    pub(crate) lock: DirectoryLock,
 }
 
 /// Keeps other processes out.
@@ -85,9 +92,27 @@ impl DataDir {
     ) -> Result<Self, DataDirError> {
         std::fs::create_dir_all(path).at("create", path)?;
         let lock = lock(path)?;
+        let directory = Uuid::new_v4();
+        let files =
+            DataFiles::open(&system_disk(), path, cluster_id, controller_id, segment_bytes_max, directory)?;
+        Ok(Self { files, lock })
+    }
+}
+
+impl DataFiles {
+    /// Opens them, or makes them, and then this is the data directory `new`. Nobody else may use them.
+    pub(crate) fn open(
+        disk: &SharedDisk,
+        path: &Path,
+        cluster_id: &str,
+        controller_id: u64,
+        segment_bytes_max: u64,
+        new: Uuid,
+    ) -> Result<Self, DataDirError> {
+        disk.create_directory(path).at("create", path)?;
         let identity_path = path.join(IDENTITY_FILE);
-        if identity_path.exists() {
-            let (_, bytes) = SlotFile::open(&identity_path)?;
+        if disk.exists(&identity_path) {
+            let (_, bytes) = SlotFile::open(disk, &identity_path)?;
             let found: StoredIdentity = unseal(DiskKind::Identity, &bytes)
                 .map_err(|what| StoreError::damaged(&identity_path, what))?;
             if found.cluster_id != cluster_id || found.controller_id != controller_id {
@@ -99,27 +124,26 @@ impl DataDir {
                     id: controller_id,
                 });
             }
-            let log = LogFiles::open(path, segment_bytes_max)?;
-            let snapshots = SnapshotFiles::open(path)?;
+            let log = LogFiles::open(disk, path, segment_bytes_max)?;
+            let snapshots = SnapshotFiles::open(disk, path)?;
             check_snapshot(path, &log, &snapshots)?;
-            let peers = Peers::open(path, controller_id, found.directory)?;
-            return Ok(Self { log, snapshots, peers, lock });
+            let peers = Peers::open(disk, path, controller_id, found.directory)?;
+            return Ok(Self { log, snapshots, peers });
         }
-        let log = LogFiles::create(path, segment_bytes_max)?;
-        let snapshots = SnapshotFiles::open(path)?;
-        let directory = Uuid::new_v4();
-        let peers = Peers::open(path, controller_id, directory)?;
+        let log = LogFiles::create(disk, path, segment_bytes_max)?;
+        let snapshots = SnapshotFiles::open(disk, path)?;
+        let peers = Peers::open(disk, path, controller_id, new)?;
         // Last: a directory with an identity is a whole one.
-        let ours = StoredIdentity { cluster_id: cluster_id.to_owned(), controller_id, directory };
-        SlotFile::create(&identity_path, &seal(DiskKind::Identity, &ours))?;
-        sync_directory(path)?;
+        let ours = StoredIdentity { cluster_id: cluster_id.to_owned(), controller_id, directory: new };
+        SlotFile::create(disk, &identity_path, &seal(DiskKind::Identity, &ours))?;
+        sync_directory(disk, path)?;
         // The name of the directory itself: with it everything that we are about to promise would be gone.
         let above =
             path.parent().map(|above| if above.as_os_str().is_empty() { Path::new(".") } else { above });
         if let Some(above) = above {
-            sync_directory(above)?;
+            sync_directory(disk, above)?;
         }
-        Ok(Self { log, snapshots, peers, lock })
+        Ok(Self { log, snapshots, peers })
     }
 }
 

@@ -84,7 +84,7 @@ pub(crate) async fn start_on(
     bind: impl FnOnce(Router) -> Result<Arc<dyn Transport>, StartError>,
 ) -> Result<ControllerHandle, StartError> {
     let metrics = ControllerMetrics::register(registry);
-    let data = open_data_dir(&config).await?;
+    let DataDir { files: data, lock } = open_data_dir(&config).await?;
     let members: BTreeMap<u64, String> =
         config.voters.iter().map(|voter| (voter.id, voter.address.clone())).collect();
     let raft_slot: Arc<RaftSlot> =
@@ -102,6 +102,7 @@ pub(crate) async fn start_on(
     let raft = Raft::new(config.id, raft_config, network, log_store, machine)
         .await
         .map_err(|error| StartError::Raft(error.to_string()))?;
+    data.peers.believe(view.clone());
     raft_slot.fill(raft.clone(), view.clone());
     if config.join {
         tracing::info!(id = config.id, "waits to be added to the quorum, or goes on in it");
@@ -111,7 +112,7 @@ pub(crate) async fn start_on(
 
     let stop = CancellationToken::new();
     let tasks = TaskTracker::new();
-    let services = start_services(&config, &raft, &view, &metrics, &stop, &tasks);
+    let services = start_services(&config, &raft, &view, &data.peers, &metrics, &stop, &tasks);
     tasks.spawn(watch_gauges(raft.clone(), view.clone(), metrics, stop.clone()));
     let filled = services_slot.set(services);
     assert!(filled.is_ok(), "services are started once");
@@ -129,7 +130,7 @@ pub(crate) async fn start_on(
         stop,
         tasks,
         log_thread,
-        _lock: data.lock,
+        _lock: lock,
     })
 }
 
@@ -184,6 +185,7 @@ fn start_services(
     config: &Config,
     raft: &Raft,
     view: &StateView,
+    peers: &Peers,
     metrics: &ControllerMetrics,
     stop: &CancellationToken,
     tasks: &TaskTracker,
@@ -226,7 +228,8 @@ fn start_services(
         confirm: Duration::from_millis(config.timing.confirm_ms),
         alive: Duration::from_millis(config.raft.election_max_ms * 2),
     };
-    let voters = Voters::new(config.id, raft.clone(), view.clone(), proposer.clone(), voters_config);
+    let voters =
+        Voters::new(config.id, raft.clone(), view.clone(), proposer.clone(), peers.clone(), voters_config);
     let (watch, stopped) = (voters.clone().watch(), stop.clone());
     tasks.spawn(async move {
         tokio::select! {

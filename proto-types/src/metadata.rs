@@ -98,6 +98,8 @@ pub struct ControllerAddress {
     pub id: ControllerId,
     /// `host:port` of its endpoint.
     pub address: String,
+    /// Its data directory, once it is known: what comes from another one under its id is not that controller.
+    pub directory: Option<DirectoryId>,
 }
 
 /// A coordinator's registration.

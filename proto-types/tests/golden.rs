@@ -99,7 +99,7 @@ fn metadata_changes() {
     let voters = vec![voter(None), voter(Some(DirectoryId(uuid(2))))];
     check(
         ControllersSet { voters, removed: vec![ControllerId(2)] },
-        "0b02ac0203633a3100ac0203633a310110UUID0102",
+        "0b02ac0203633a3100ac0203633a3101100102030405060708090a0b0c0d0e0f020102",
     );
     check(vec![InternalTopic::ConsumerOffsets, InternalTopic::TransactionState], "020001");
 }

@@ -7,12 +7,14 @@
 //!
 //! Synchronous; owned by the log's thread. After a failed write or sync nothing is written any more.
 
+use super::disk::SharedDisk;
 use super::segment::{Opened, PAYLOAD_MAX, RECORD_HEADER, Segment, index_of_name};
 use super::slot_file::SlotFile;
 use super::store_error::{AtPath, StoreError, sync_directory};
 use super::stored::{DiskKind, StoredEntry, StoredLogId, StoredVote, seal, unseal};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// See the module.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -30,6 +32,7 @@ pub(crate) struct Progress {
 /// The open log.
 #[derive(Debug)]
 pub(crate) struct LogFiles {
+    disk: SharedDisk,
     directory: PathBuf,
     segment_bytes_max: u64,
     segments: Vec<Segment>,
@@ -44,17 +47,20 @@ pub(crate) struct LogFiles {
 impl LogFiles {
     /// Makes the files of a new controller. What a creation that crashed half-way left is replaced; a log with entries is
     /// not.
-    pub(crate) fn create(root: &Path, segment_bytes_max: u64) -> Result<Self, StoreError> {
+    pub(crate) fn create(disk: &SharedDisk, root: &Path, segment_bytes_max: u64) -> Result<Self, StoreError> {
         let directory = root.join("log");
-        std::fs::create_dir_all(&directory).at("create", &directory)?;
-        if let Some(path) = segment_paths(&directory)?.pop() {
+        disk.create_directory(&directory).at("create", &directory)?;
+        if let Some(path) = segment_paths(disk, &directory)?.pop() {
             return Err(StoreError::damaged(&path.1, "it has entries but the controller's identity is gone"));
         }
-        let vote_file = SlotFile::create(&root.join("vote"), &seal(DiskKind::Vote, &None::<StoredVote>))?;
+        let vote_file =
+            SlotFile::create(disk, &root.join("vote"), &seal(DiskKind::Vote, &None::<StoredVote>))?;
         let progress = Progress::default();
-        let progress_file = SlotFile::create(&root.join("progress"), &seal(DiskKind::Progress, &progress))?;
-        sync_directory(root)?;
+        let progress_file =
+            SlotFile::create(disk, &root.join("progress"), &seal(DiskKind::Progress, &progress))?;
+        sync_directory(disk, root)?;
         Ok(Self {
+            disk: Arc::clone(disk),
             directory,
             segment_bytes_max,
             segments: Vec::new(),
@@ -68,11 +74,13 @@ impl LogFiles {
     }
 
     /// Opens and checks everything.
-    pub(crate) fn open(root: &Path, segment_bytes_max: u64) -> Result<Self, StoreError> {
+    pub(crate) fn open(disk: &SharedDisk, root: &Path, segment_bytes_max: u64) -> Result<Self, StoreError> {
         let directory = root.join("log");
-        let (vote_file, vote) = open_slots(&root.join("vote"), DiskKind::Vote)?;
-        let (progress_file, progress) = open_slots::<Progress>(&root.join("progress"), DiskKind::Progress)?;
+        let (vote_file, vote) = open_slots(disk, &root.join("vote"), DiskKind::Vote)?;
+        let (progress_file, progress) =
+            open_slots::<Progress>(disk, &root.join("progress"), DiskKind::Progress)?;
         let mut log = Self {
+            disk: Arc::clone(disk),
             directory,
             segment_bytes_max,
             segments: Vec::new(),
@@ -92,7 +100,7 @@ impl LogFiles {
     }
 
     fn open_segments(&mut self) -> Result<(), StoreError> {
-        let paths = segment_paths(&self.directory)?;
+        let paths = segment_paths(&self.disk, &self.directory)?;
         let count = paths.len();
         for (at, (first, path)) in paths.into_iter().enumerate() {
             let last = &mut self.last;
@@ -109,8 +117,8 @@ impl LogFiles {
                 }
                 Ok(())
             };
-            match Segment::open(&path, at + 1 == count, check)? {
-                Opened::Unborn => std::fs::remove_file(&path).at("remove", &path)?,
+            match Segment::open(&self.disk, &path, at + 1 == count, check)? {
+                Opened::Unborn => self.disk.remove(&path).at("remove", &path)?,
                 Opened::Usable(segment, cut) => {
                     if segment.first() != first {
                         let what = format!("its header says that it begins at index {}", segment.first());
@@ -270,8 +278,8 @@ impl LogFiles {
             while let Some(segment) = log.segments.last()
                 && segment.first() >= next
             {
-                std::fs::remove_file(&segment.path).at("remove", &segment.path)?;
-                sync_directory(&log.directory)?;
+                log.disk.remove(&segment.path).at("remove", &segment.path)?;
+                sync_directory(&log.disk, &log.directory)?;
                 log.segments.pop();
             }
             if let Some(segment) = log.segments.last_mut() {
@@ -307,9 +315,9 @@ impl LogFiles {
         let gone = self.segments.iter().take_while(|segment| segment.next() <= purged_next).count();
         // Oldest first, so that what is left has no gap whenever the power goes.
         for segment in self.segments.drain(..gone) {
-            std::fs::remove_file(&segment.path).at("remove", &segment.path)?;
+            self.disk.remove(&segment.path).at("remove", &segment.path)?;
         }
-        if gone > 0 { sync_directory(&self.directory) } else { Ok(()) }
+        if gone > 0 { sync_directory(&self.disk, &self.directory) } else { Ok(()) }
     }
 
     /// Makes sure that the last segment can take more; returns how many bytes.
@@ -323,7 +331,7 @@ impl LogFiles {
             if let Some(segment) = self.segments.last() {
                 segment.sync()?;
             }
-            self.segments.push(Segment::create(&self.directory, next)?);
+            self.segments.push(Segment::create(&self.disk, &self.directory, next)?);
         }
         let length = self.segments.last().expect("just made").len();
         Ok(self.segment_bytes_max.saturating_sub(length))
@@ -352,21 +360,20 @@ impl LogFiles {
 }
 
 fn open_slots<T: serde::de::DeserializeOwned>(
+    disk: &SharedDisk,
     path: &Path,
     kind: DiskKind,
 ) -> Result<(SlotFile, T), StoreError> {
-    let (file, bytes) = SlotFile::open(path)?;
+    let (file, bytes) = SlotFile::open(disk, path)?;
     let value = unseal(kind, &bytes).map_err(|what| StoreError::damaged(path, what))?;
     Ok((file, value))
 }
 
 /// The log's files in order of first index.
-fn segment_paths(directory: &Path) -> Result<Vec<(u64, PathBuf)>, StoreError> {
+fn segment_paths(disk: &SharedDisk, directory: &Path) -> Result<Vec<(u64, PathBuf)>, StoreError> {
     let mut paths = Vec::new();
-    for entry in std::fs::read_dir(directory).at("list", directory)? {
-        let entry = entry.at("list", directory)?;
-        let path = entry.path();
-        match entry.file_name().to_str().and_then(index_of_name) {
+    for path in disk.list(directory).at("list", directory)? {
+        match path.file_name().and_then(|name| name.to_str()).and_then(index_of_name) {
             Some(first) => paths.push((first, path)),
             None => return Err(StoreError::damaged(&path, "it does not belong into a raft log")),
         }

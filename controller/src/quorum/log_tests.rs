@@ -1,5 +1,6 @@
 //! The log store under openraft's own suite, and under crashes, bit flips and cuts of its files.
 
+use super::disk::system_disk;
 use super::log_files::LogFiles;
 use super::log_store::{LogReader, LogStore};
 use super::snapshot_files::SnapshotFiles;
@@ -21,9 +22,9 @@ struct Builder;
 impl StoreBuilder<TypeConfig, LogStore, StateMachine, TempDir> for Builder {
     async fn build(&self) -> Result<(TempDir, LogStore, StateMachine), StorageError<TypeConfig>> {
         let dir = tempfile::tempdir().expect("temp dir");
-        let files = LogFiles::create(dir.path(), SEGMENT_BYTES).expect("created");
+        let files = LogFiles::create(&system_disk(), dir.path(), SEGMENT_BYTES).expect("created");
         let (store, _thread) = LogStore::start(files);
-        let snapshots = SnapshotFiles::open(dir.path()).expect("opened");
+        let snapshots = SnapshotFiles::open(&system_disk(), dir.path()).expect("opened");
         let (machine, _view) = StateMachine::new(snapshots, ChangeRing::new(100));
         Ok((dir, store, machine))
     }
@@ -60,7 +61,7 @@ fn indexes(log: &LogFiles) -> Vec<u64> {
 /// A log with entries 0..40 in several files, synced, with a vote.
 fn filled() -> (TempDir, LogFiles) {
     let dir = tempfile::tempdir().expect("temp dir");
-    let mut log = LogFiles::create(dir.path(), SEGMENT_BYTES).expect("created");
+    let mut log = LogFiles::create(&system_disk(), dir.path(), SEGMENT_BYTES).expect("created");
     log.save_vote(StoredVote { term: 5, node: 1, committed: true }).expect("saved");
     append(&mut log, 0..40).expect("appended");
     log.sync().expect("synced");
@@ -68,7 +69,7 @@ fn filled() -> (TempDir, LogFiles) {
 }
 
 fn open(dir: &Path) -> Result<LogFiles, StoreError> {
-    LogFiles::open(dir, SEGMENT_BYTES)
+    LogFiles::open(&system_disk(), dir, SEGMENT_BYTES)
 }
 
 fn segments(dir: &Path) -> Vec<PathBuf> {
@@ -193,7 +194,10 @@ fn cuts_and_lost_files_below_the_last_sync_are_damage() {
     assert!(open(dir.path()).is_err(), "a stranger's file");
     std::fs::remove_file(stranger).expect("removed");
     open(dir.path()).expect("whole again");
-    assert!(LogFiles::create(dir.path(), SEGMENT_BYTES).is_err(), "a log with entries is not made anew");
+    assert!(
+        LogFiles::create(&system_disk(), dir.path(), SEGMENT_BYTES).is_err(),
+        "a log with entries is not made anew"
+    );
 }
 
 /// Random work against a model, reopened now and then.
@@ -212,7 +216,7 @@ fn random_work_equals_its_model() {
 fn random_work(seed: u64) {
     let mut chance = Chance::new(u128::from(seed));
     let dir = tempfile::tempdir().expect("temp dir");
-    let mut log = LogFiles::create(dir.path(), SEGMENT_BYTES).expect("created");
+    let mut log = LogFiles::create(&system_disk(), dir.path(), SEGMENT_BYTES).expect("created");
     let (mut first, mut next) = (0_u64, 0_u64);
     for _ in 0..120 {
         match chance.below(6) {

@@ -5,11 +5,14 @@
 //! between controllers names the sender's directory, each controller remembers durably which one it has seen first, and
 //! nobody counts the votes and acknowledgements of another one.
 
+use super::disk::SharedDisk;
 use super::slot_file::SlotFile;
+use super::state_machine::StateView;
 use super::store_error::{StoreError, sync_directory};
 use super::stored::{DiskKind, seal, unseal};
 use super::type_config::Environment;
 use parking_lot::Mutex;
+use proto_types::ids::{ControllerId, DirectoryId};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
@@ -28,6 +31,8 @@ struct Shared {
     me: u64,
     directory: Uuid,
     known: Mutex<Known>,
+    /// What the quorum has written down about its voters, also those that we have not met.
+    written: OnceLock<StateView>,
     /// Set when another controller has told us that we are not who we were.
     rejected: OnceLock<String>,
     rejection: watch::Sender<bool>,
@@ -54,21 +59,22 @@ pub(crate) enum PeerError {
 
 impl Peers {
     /// Reads what is known, or begins with nothing.
-    pub(crate) fn open(root: &Path, me: u64, directory: Uuid) -> Result<Self, StoreError> {
+    pub(crate) fn open(disk: &SharedDisk, root: &Path, me: u64, directory: Uuid) -> Result<Self, StoreError> {
         let path = root.join(FILE);
-        let (file, directories) = if path.exists() {
-            let (file, bytes) = SlotFile::open(&path)?;
+        let (file, directories) = if disk.exists(&path) {
+            let (file, bytes) = SlotFile::open(disk, &path)?;
             let list: Vec<(u64, Uuid)> =
                 unseal(DiskKind::Peers, &bytes).map_err(|what| StoreError::damaged(&path, what))?;
             (file, list.into_iter().collect())
         } else {
-            let file = SlotFile::create(&path, &seal(DiskKind::Peers, &Vec::<(u64, Uuid)>::new()))?;
-            sync_directory(root)?;
+            let file = SlotFile::create(disk, &path, &seal(DiskKind::Peers, &Vec::<(u64, Uuid)>::new()))?;
+            sync_directory(disk, root)?;
             (file, BTreeMap::new())
         };
         let known = Mutex::new(Known { file, directories });
-        let shared =
-            Shared { me, directory, known, rejected: OnceLock::new(), rejection: watch::Sender::new(false) };
+        let (written, rejected) = (OnceLock::new(), OnceLock::new());
+        let rejection = watch::Sender::new(false);
+        let shared = Shared { me, directory, known, written, rejected, rejection };
         Ok(Self { shared: Arc::new(shared) })
     }
 
@@ -77,10 +83,30 @@ impl Peers {
         self.shared.directory
     }
 
+    /// From now on the directories in the metadata count as well.
+    pub(crate) fn believe(&self, view: StateView) {
+        // Set once, at the start.
+        let _set = self.shared.written.set(view);
+    }
+
+    /// The directory of a controller, if we have met it.
+    pub(crate) fn directory(&self, id: u64) -> Option<Uuid> {
+        if id == self.shared.me {
+            return Some(self.shared.directory);
+        }
+        self.shared.known.lock().directories.get(&id).copied()
+    }
+
     /// Checks a controller's directory; the first one seen is remembered before anything is built on it.
     pub(crate) async fn check<C: Environment>(&self, id: u64, directory: Uuid) -> Result<(), PeerError> {
         if let Some(known) = self.shared.known.lock().directories.get(&id).copied() {
             return same(id, known, directory);
+        }
+        let written = self.shared.written.get().map(StateView::state);
+        if let Some(DirectoryId(written)) =
+            written.and_then(|state| state.controllers().directory(ControllerId(id)))
+        {
+            same(id, written, directory)?;
         }
         let shared = Arc::clone(&self.shared);
         let remembered = C::blocking(move || shared.known.lock().remember(id, directory)).await;
@@ -136,17 +162,18 @@ fn same(id: u64, known: Uuid, found: Uuid) -> Result<(), PeerError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::quorum::disk::system_disk;
     use crate::quorum::type_config::TypeConfig;
 
     #[tokio::test]
     async fn the_first_directory_is_remembered_across_restarts() {
         let dir = tempfile::tempdir().expect("temp dir");
         let (ours, first, other) = (Uuid::from_u128(1), Uuid::from_u128(2), Uuid::from_u128(3));
-        let peers = Peers::open(dir.path(), 1, ours).expect("opened");
+        let peers = Peers::open(&system_disk(), dir.path(), 1, ours).expect("opened");
         peers.check::<TypeConfig>(2, first).await.expect("the first one");
         peers.check::<TypeConfig>(2, first).await.expect("the same one");
         drop(peers);
-        let peers = Peers::open(dir.path(), 1, ours).expect("opened");
+        let peers = Peers::open(&system_disk(), dir.path(), 1, ours).expect("opened");
         let refused = peers.check::<TypeConfig>(2, other).await.expect_err("another one").to_string();
         assert!(refused.contains("give the new one a new id"), "{refused}");
         peers.check::<TypeConfig>(3, other).await.expect("another controller");

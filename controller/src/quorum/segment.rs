@@ -7,10 +7,9 @@
 //! At the end of the newest file there may be a torn record: a crash came before its sync. It is told from damage by its
 //! look: a write that did not reach the disk leaves the file short, or whole sectors of zeros. Anything else is damage.
 
+use super::disk::{DiskFile, Open, SharedDisk, read_exact_at};
 use super::store_error::{AtPath, StoreError, crc32c, sync_directory};
 use super::stored::{DISK_VERSION, DiskKind};
-use std::fs::{File, OpenOptions};
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 const MAGIC: &[u8; 8] = b"WEIRRAFT";
@@ -26,7 +25,7 @@ pub(crate) const PAYLOAD_MAX: usize = 16 << 20;
 #[derive(Debug)]
 pub(crate) struct Segment {
     pub(crate) path: PathBuf,
-    file: File,
+    file: Box<dyn DiskFile>,
     first: u64,
     /// Where each record begins.
     positions: Vec<u64>,
@@ -44,25 +43,25 @@ pub(crate) enum Opened {
 
 impl Segment {
     /// Makes an empty file whose first record will have index `first`, durably.
-    pub(crate) fn create(directory: &Path, first: u64) -> Result<Self, StoreError> {
+    pub(crate) fn create(disk: &SharedDisk, directory: &Path, first: u64) -> Result<Self, StoreError> {
         let path = directory.join(file_name(first));
-        let file =
-            OpenOptions::new().read(true).write(true).create_new(true).open(&path).at("create", &path)?;
+        let file = disk.open(&path, Open::New).at("create", &path)?;
         file.write_all_at(&file_header(first), 0).at("write", &path)?;
-        file.sync_data().at("sync", &path)?;
-        sync_directory(directory)?;
+        file.sync().at("sync", &path)?;
+        sync_directory(disk, directory)?;
         Ok(Self { path, file, first, positions: Vec::new(), end: FILE_HEADER })
     }
 
     /// Opens a file and checks every byte of it. Only in the `newest` file a torn end is allowed, and it is cut off.
     /// `check` looks at each payload (index, bytes).
     pub(crate) fn open(
+        disk: &SharedDisk,
         path: &Path,
         newest: bool,
         mut check: impl FnMut(u64, &[u8]) -> Result<(), String>,
     ) -> Result<Opened, StoreError> {
-        let file = OpenOptions::new().read(true).write(true).open(path).at("open", path)?;
-        let bytes = std::fs::read(path).at("read", path)?;
+        let file = disk.open(path, Open::Existing).at("open", path)?;
+        let bytes = disk.read(path).at("read", path)?;
         let Some(first) = parse_file_header(&bytes) else {
             let header = &bytes[..bytes.len().min(FILE_HEADER as usize)];
             if newest && bytes.len() <= FILE_HEADER as usize && header.iter().all(|byte| *byte == 0) {
@@ -96,7 +95,7 @@ impl Segment {
         }
         if cut {
             segment.file.set_len(segment.end).at("cut the torn end of", path)?;
-            segment.file.sync_all().at("sync", path)?;
+            segment.file.sync().at("sync", path)?;
         }
         Ok(Opened::Usable(segment, cut))
     }
@@ -135,7 +134,7 @@ impl Segment {
 
     /// Waits until everything appended is on disk.
     pub(crate) fn sync(&self) -> Result<(), StoreError> {
-        self.file.sync_data().at("sync", &self.path)
+        self.file.sync().at("sync", &self.path)
     }
 
     /// Reads one record's payload and checks it again.
@@ -144,7 +143,7 @@ impl Segment {
         let position = self.positions[at];
         let end = self.positions.get(at + 1).copied().unwrap_or(self.end);
         let mut bytes = vec![0_u8; usize::try_from(end - position).expect("records are small")];
-        self.file.read_exact_at(&mut bytes, position).at("read", &self.path)?;
+        read_exact_at(&*self.file, &mut bytes, position).at("read", &self.path)?;
         match check_record(&bytes, self.first, position) {
             Some(payload) => Ok(payload.to_vec()),
             None => Err(StoreError::damaged(&self.path, format!("the record of index {index} is broken"))),
@@ -156,7 +155,7 @@ impl Segment {
         let keep = usize::try_from(next - self.first).expect("positions are in memory");
         if let Some(position) = self.positions.get(keep).copied() {
             self.file.set_len(position).at("shorten", &self.path)?;
-            self.file.sync_all().at("sync", &self.path)?;
+            self.file.sync().at("sync", &self.path)?;
             self.positions.truncate(keep);
             self.end = position;
         }

@@ -4,9 +4,8 @@
 //! crash or by the disk, the other one holds a value that is right to use. *Lazy* writes alternate between the copies
 //! without waiting for the disk: for values that are only lower bounds.
 
+use super::disk::{DiskFile, Open, SharedDisk};
 use super::store_error::{AtPath, StoreError, crc32c};
-use std::fs::{File, OpenOptions};
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 /// Distance of the copies: a block, so that no device writes both at once.
@@ -21,7 +20,7 @@ pub(crate) const VALUE_MAX: usize = SLOT as usize - HEADER;
 #[derive(Debug)]
 pub(crate) struct SlotFile {
     path: PathBuf,
-    file: File,
+    file: Box<dyn DiskFile>,
     /// Sequence number of the newest copy; its parity says which one it is.
     sequence: u64,
 }
@@ -30,28 +29,22 @@ impl SlotFile {
     /// Makes the file with a first value. The caller makes its name durable ([`sync_directory`]).
     ///
     /// [`sync_directory`]: super::store_error::sync_directory
-    pub(crate) fn create(path: &Path, value: &[u8]) -> Result<Self, StoreError> {
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .open(path)
-            .at("create", path)?;
+    pub(crate) fn create(disk: &SharedDisk, path: &Path, value: &[u8]) -> Result<Self, StoreError> {
+        let file = disk.open(path, Open::Empty).at("create", path)?;
         let mut slots = Self { path: path.to_owned(), file, sequence: 0 };
         slots.write_lazy(value)?;
         slots.write_lazy(value)?;
-        slots.file.sync_all().at("sync", path)?;
+        slots.file.sync().at("sync", path)?;
         Ok(slots)
     }
 
     /// Opens the file and reads its newest whole value. One damaged copy is what a crash may leave and is passed over; so
     /// that the other one never stands alone, or beside an older value, both are made the same.
-    pub(crate) fn open(path: &Path) -> Result<(Self, Vec<u8>), StoreError> {
-        let file = OpenOptions::new().read(true).write(true).open(path).at("open", path)?;
+    pub(crate) fn open(disk: &SharedDisk, path: &Path) -> Result<(Self, Vec<u8>), StoreError> {
+        let file = disk.open(path, Open::Existing).at("open", path)?;
         let copies = [0, 1]
             .into_iter()
-            .map(|slot| read_slot(&file, slot).at("read", path))
+            .map(|slot| read_slot(&*file, slot).at("read", path))
             .collect::<Result<Vec<_>, _>>()?;
         let whole = copies.into_iter().flatten().collect::<Vec<_>>();
         let newest = whole.iter().max_by_key(|(sequence, _)| *sequence).cloned();
@@ -69,7 +62,7 @@ impl SlotFile {
     pub(crate) fn write_durable(&mut self, value: &[u8]) -> Result<(), StoreError> {
         for _ in 0..2 {
             self.write_lazy(value)?;
-            self.file.sync_data().at("sync", &self.path)?;
+            self.file.sync().at("sync", &self.path)?;
         }
         Ok(())
     }
@@ -91,7 +84,7 @@ impl SlotFile {
 }
 
 /// One copy, or `None` if it is not whole.
-fn read_slot(file: &File, slot: u64) -> std::io::Result<Option<(u64, Vec<u8>)>> {
+fn read_slot(file: &dyn DiskFile, slot: u64) -> std::io::Result<Option<(u64, Vec<u8>)>> {
     let mut bytes = vec![0_u8; SLOT as usize];
     let mut filled = 0;
     while filled < bytes.len() {
@@ -118,6 +111,7 @@ fn parse_slot(bytes: &[u8]) -> Option<(u64, Vec<u8>)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::quorum::disk::system_disk;
 
     fn fresh() -> (tempfile::TempDir, PathBuf) {
         let dir = tempfile::tempdir().expect("temp dir");
@@ -128,26 +122,30 @@ mod tests {
     #[test]
     fn the_newest_value_is_read() {
         let (_dir, path) = fresh();
-        let mut file = SlotFile::create(&path, b"one").expect("created");
+        let mut file = SlotFile::create(&system_disk(), &path, b"one").expect("created");
         file.write_lazy(b"two").expect("written");
         file.write_lazy(b"three").expect("written");
         drop(file);
-        let (mut file, value) = SlotFile::open(&path).expect("opened");
+        let (mut file, value) = SlotFile::open(&system_disk(), &path).expect("opened");
         assert_eq!(value, b"three");
         file.write_durable(b"four").expect("written");
-        assert_eq!(SlotFile::open(&path).expect("opened").1, b"four");
+        assert_eq!(SlotFile::open(&system_disk(), &path).expect("opened").1, b"four");
     }
 
     #[test]
     fn any_single_bit_flip_leaves_a_durable_value_readable() {
         let (_dir, path) = fresh();
-        SlotFile::create(&path, b"value").expect("created");
+        SlotFile::create(&system_disk(), &path, b"value").expect("created");
         let whole = std::fs::read(&path).expect("read");
         for at in 0..whole.len() {
             let mut bytes = whole.clone();
             bytes[at] ^= 0x10;
             std::fs::write(&path, &bytes).expect("write");
-            assert_eq!(SlotFile::open(&path).expect("one copy is whole").1, b"value", "byte {at}");
+            assert_eq!(
+                SlotFile::open(&system_disk(), &path).expect("one copy is whole").1,
+                b"value",
+                "byte {at}"
+            );
         }
     }
 
@@ -155,26 +153,33 @@ mod tests {
     fn damage_to_the_other_copy_later_brings_back_nothing_older() {
         let (_dir, path) = fresh();
         // Sequence 3 stands in copy 1; the crash came before copy 0 was written too.
-        SlotFile::create(&path, b"older").expect("created").write_lazy(b"newer").expect("written");
-        drop(SlotFile::open(&path).expect("opened"));
+        SlotFile::create(&system_disk(), &path, b"older")
+            .expect("created")
+            .write_lazy(b"newer")
+            .expect("written");
+        drop(SlotFile::open(&system_disk(), &path).expect("opened"));
         for slot in 0..2 {
             let mut bytes = std::fs::read(&path).expect("read");
             bytes[slot * SLOT as usize + HEADER] ^= 1;
             std::fs::write(&path, &bytes).expect("write");
-            assert_eq!(SlotFile::open(&path).expect("opened").1, b"newer", "without copy {slot}");
+            assert_eq!(
+                SlotFile::open(&system_disk(), &path).expect("opened").1,
+                b"newer",
+                "without copy {slot}"
+            );
         }
     }
 
     #[test]
     fn damage_to_both_copies_is_noticed() {
         let (_dir, path) = fresh();
-        SlotFile::create(&path, b"value").expect("created");
+        SlotFile::create(&system_disk(), &path, b"value").expect("created");
         let mut bytes = std::fs::read(&path).expect("read");
         bytes[HEADER] ^= 1;
         bytes[SLOT as usize + HEADER] ^= 1;
         std::fs::write(&path, &bytes).expect("write");
-        assert!(matches!(SlotFile::open(&path), Err(StoreError::Damaged { .. })));
+        assert!(matches!(SlotFile::open(&system_disk(), &path), Err(StoreError::Damaged { .. })));
         std::fs::write(&path, b"").expect("write");
-        assert!(matches!(SlotFile::open(&path), Err(StoreError::Damaged { .. })));
+        assert!(matches!(SlotFile::open(&system_disk(), &path), Err(StoreError::Damaged { .. })));
     }
 }

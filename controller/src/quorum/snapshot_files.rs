@@ -3,12 +3,12 @@
 //! Only the newest one is kept. A snapshot is needed as soon as the log before it is purged, so a damaged one, or one that
 //! ends before what was purged, keeps the controller from starting.
 
+use super::disk::{Open, SharedDisk};
 use super::store_error::{AtPath, StoreError, crc32c, sync_directory};
 use super::stored::{DISK_VERSION, DiskKind, StoredLogId, StoredSnapshotMeta, seal, unseal};
 use bytes::Bytes;
-use std::fs::File;
-use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 const MAGIC: &[u8; 8] = b"WEIRSNAP";
 /// magic, kind, version, length of the meta, length of the data, checksum of all that and of both parts.
@@ -17,18 +17,19 @@ const HEADER: usize = 32;
 /// The directory of snapshots.
 #[derive(Debug, Clone)]
 pub(crate) struct SnapshotFiles {
+    disk: SharedDisk,
     directory: PathBuf,
 }
 
 impl SnapshotFiles {
     /// Opens the directory, making it if needed, and removes what a crash left half-written.
-    pub(crate) fn open(root: &Path) -> Result<Self, StoreError> {
+    pub(crate) fn open(disk: &SharedDisk, root: &Path) -> Result<Self, StoreError> {
         let directory = root.join("snapshot");
-        std::fs::create_dir_all(&directory).at("create", &directory)?;
-        let files = Self { directory };
+        disk.create_directory(&directory).at("create", &directory)?;
+        let files = Self { disk: Arc::clone(disk), directory };
         for (name, path) in files.list()? {
             if name.ends_with(".tmp") {
-                std::fs::remove_file(&path).at("remove", &path)?;
+                disk.remove(&path).at("remove", &path)?;
             } else if id_of_name(&name).is_none() {
                 return Err(StoreError::damaged(&path, "it does not belong among snapshots"));
             }
@@ -48,7 +49,7 @@ impl SnapshotFiles {
         match self.newest()? {
             None => Ok(None),
             Some((id, path)) => {
-                let (meta, data) = read(&path)?;
+                let (meta, data) = read(&self.disk, &path)?;
                 if meta.last_log_id != Some(id) {
                     return Err(StoreError::damaged(&path, "it holds another snapshot than its name says"));
                 }
@@ -61,33 +62,32 @@ impl SnapshotFiles {
     pub(crate) fn save(&self, meta: &StoredSnapshotMeta, data: &[u8]) -> Result<(), StoreError> {
         let Some(id) = meta.last_log_id else { return Ok(()) };
         let path = self.directory.join(name(id));
-        if path.exists() {
+        if self.disk.exists(&path) {
             return Ok(());
         }
         let meta = seal(DiskKind::SnapshotMeta, meta);
         let tmp = path.with_extension("tmp");
-        let mut file = File::create(&tmp).at("create", &tmp)?;
+        let file = self.disk.open(&tmp, Open::Empty).at("create", &tmp)?;
+        let mut end = 0;
         for part in [&header(&meta, data)[..], &meta, data] {
-            file.write_all(part).at("write", &tmp)?;
+            file.write_all_at(part, end).at("write", &tmp)?;
+            end += part.len() as u64;
         }
-        file.sync_all().at("sync", &tmp)?;
-        std::fs::rename(&tmp, &path).at("rename", &tmp)?;
-        sync_directory(&self.directory)?;
+        file.sync().at("sync", &tmp)?;
+        self.disk.rename(&tmp, &path).at("rename", &tmp)?;
+        sync_directory(&self.disk, &self.directory)?;
         for (name, older) in self.list()? {
             if id_of_name(&name).is_some_and(|other| other.index < id.index) {
-                std::fs::remove_file(&older).at("remove", &older)?;
+                self.disk.remove(&older).at("remove", &older)?;
             }
         }
         Ok(())
     }
 
     fn list(&self) -> Result<Vec<(String, PathBuf)>, StoreError> {
-        let mut files = Vec::new();
-        for entry in std::fs::read_dir(&self.directory).at("list", &self.directory)? {
-            let entry = entry.at("list", &self.directory)?;
-            files.push((entry.file_name().to_string_lossy().into_owned(), entry.path()));
-        }
-        Ok(files)
+        let paths = self.disk.list(&self.directory).at("list", &self.directory)?;
+        let name = |path: &PathBuf| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        Ok(paths.into_iter().map(|path| (name(&path), path)).collect())
     }
 }
 
@@ -113,8 +113,8 @@ fn header(meta: &[u8], data: &[u8]) -> [u8; HEADER] {
     header
 }
 
-fn read(path: &Path) -> Result<(StoredSnapshotMeta, Bytes), StoreError> {
-    let bytes = Bytes::from(std::fs::read(path).at("read", path)?);
+fn read(disk: &SharedDisk, path: &Path) -> Result<(StoredSnapshotMeta, Bytes), StoreError> {
+    let bytes = Bytes::from(disk.read(path).at("read", path)?);
     let broken = |what: &str| StoreError::damaged(path, what);
     if bytes.len() < HEADER {
         return Err(broken("it is shorter than its header"));
@@ -135,6 +135,7 @@ fn read(path: &Path) -> Result<(StoredSnapshotMeta, Bytes), StoreError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::quorum::disk::system_disk;
     use crate::quorum::stored::StoredMembers;
 
     fn meta(index: u64) -> StoredSnapshotMeta {
@@ -148,13 +149,13 @@ mod tests {
     #[test]
     fn the_newest_snapshot_is_kept_and_half_written_ones_are_removed() {
         let dir = tempfile::tempdir().expect("temp dir");
-        let files = SnapshotFiles::open(dir.path()).expect("opened");
+        let files = SnapshotFiles::open(&system_disk(), dir.path()).expect("opened");
         assert_eq!(files.load().expect("fine"), None);
         files.save(&meta(5), b"five").expect("saved");
         files.save(&meta(12), b"twelve").expect("saved");
         std::fs::write(dir.path().join("snapshot").join("00000000000000000020-2-1.tmp"), b"half")
             .expect("write");
-        let files = SnapshotFiles::open(dir.path()).expect("opened");
+        let files = SnapshotFiles::open(&system_disk(), dir.path()).expect("opened");
         assert_eq!(files.list().expect("listed").len(), 1);
         assert_eq!(files.load().expect("fine"), Some((meta(12), Bytes::from_static(b"twelve"))));
     }
@@ -162,7 +163,7 @@ mod tests {
     #[test]
     fn every_bit_flip_and_every_cut_is_noticed() {
         let dir = tempfile::tempdir().expect("temp dir");
-        let files = SnapshotFiles::open(dir.path()).expect("opened");
+        let files = SnapshotFiles::open(&system_disk(), dir.path()).expect("opened");
         files.save(&meta(5), b"some data").expect("saved");
         let (_, path) = files.newest().expect("listed").expect("there");
         let whole = std::fs::read(&path).expect("read");

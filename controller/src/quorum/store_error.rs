@@ -1,5 +1,6 @@
 //! What can be wrong with a controller's files.
 
+use super::disk::SharedDisk;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -55,8 +56,8 @@ impl<T> AtPath<T> for io::Result<T> {
 }
 
 /// Makes the names inside a directory durable.
-pub(crate) fn sync_directory(path: &Path) -> Result<(), StoreError> {
-    std::fs::File::open(path).and_then(|directory| directory.sync_all()).at("sync the directory", path)
+pub(crate) fn sync_directory(disk: &SharedDisk, path: &Path) -> Result<(), StoreError> {
+    disk.sync_directory(path).at("sync the directory", path)
 }
 
 /// CRC-32C.

@@ -5,6 +5,7 @@
 //! it does not know. Raft's membership decides who votes; the leader copies it into the metadata, where everybody can read
 //! it and where the ids of removed voters are remembered for ever.
 
+use super::peers::Peers;
 use super::state_machine::StateView;
 use super::type_config::{Environment, Member, Raft};
 use crate::proposer::{Proposer, confirm_leadership, not_leader};
@@ -17,7 +18,7 @@ use openraft::type_config::TypeConfigExt;
 use parking_lot::Mutex;
 use proto_types::controller_api::{AlterVoters, QuorumDescription, VoterProgress};
 use proto_types::error::{ControllerError, Reason, Rejection};
-use proto_types::ids::{ControllerId, MetadataIndex, Millis};
+use proto_types::ids::{ControllerId, DirectoryId, MetadataIndex, Millis};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -45,6 +46,7 @@ struct Shared<C: Environment> {
     raft: Raft<C>,
     view: StateView,
     proposer: Proposer,
+    peers: Peers,
     config: VotersConfig,
     /// One change at a time.
     changing: tokio::sync::Mutex<()>,
@@ -85,10 +87,11 @@ impl<C: Environment> Voters<C> {
         raft: Raft<C>,
         view: StateView,
         proposer: Proposer,
+        peers: Peers,
         config: VotersConfig,
     ) -> Self {
         let (changing, clocks) = (tokio::sync::Mutex::new(()), Mutex::default());
-        Self { shared: Arc::new(Shared { me, raft, view, proposer, config, changing, clocks }) }
+        Self { shared: Arc::new(Shared { me, raft, view, proposer, peers, config, changing, clocks }) }
     }
 
     /// The quorum as its leader sees it.
@@ -208,7 +211,7 @@ impl<C: Environment> Shared<C> {
 
     fn is_settled(&self, metrics: &RaftMetrics<C>) -> bool {
         let joint = metrics.membership_config.membership().get_joint_config().len() > 1;
-        !joint && self.view.state().controllers().become_voters(voters(metrics)).is_none()
+        !joint && self.view.state().controllers().become_voters(self.voters(metrics)).is_none()
     }
 
     /// Finishes a change that a former leader left half-done, and writes the voters down.
@@ -223,7 +226,7 @@ impl<C: Environment> Shared<C> {
         if metrics.committed_membership_config != metrics.membership_config {
             return Err(ControllerError::Busy("a change of the quorum is not committed yet".to_owned()));
         }
-        let voters = voters(&metrics);
+        let voters = self.voters(&metrics);
         let written = self.proposer.propose_own(move |state, _| {
             let changes = state.controllers().become_voters(voters).into_iter().collect();
             Ok(Decision { changes, reply: () })
@@ -371,6 +374,19 @@ impl<C: Environment> Shared<C> {
         ControllerError::NotLeader { leader: Some(ControllerId(heir)) }
     }
 
+    /// The voters with their addresses, and with their directories as far as we have met them.
+    fn voters(&self, metrics: &RaftMetrics<C>) -> BTreeMap<ControllerId, (String, Option<DirectoryId>)> {
+        let membership = &metrics.membership_config;
+        let voters: BTreeSet<u64> = membership.voter_ids().collect();
+        let nodes = membership.nodes().filter(|(id, _)| voters.contains(id));
+        nodes
+            .map(|(id, member)| {
+                let directory = self.peers.directory(*id).map(DirectoryId);
+                (ControllerId(*id), (member.address.clone(), directory))
+            })
+            .collect()
+    }
+
     fn is_alive(&self, metrics: &RaftMetrics<C>, id: u64) -> bool {
         id == self.me || silence::<C>(metrics, id).is_some_and(|silence| silence <= self.config.alive)
     }
@@ -378,13 +394,6 @@ impl<C: Environment> Shared<C> {
     async fn change(&self, change: ChangeMembers<u64, Member>, retain: bool) -> Result<(), ControllerError> {
         self.raft.change_membership(change, retain).await.map(|_| ()).map_err(change_failed)
     }
-}
-
-fn voters<C: Environment>(metrics: &RaftMetrics<C>) -> BTreeMap<ControllerId, String> {
-    let membership = &metrics.membership_config;
-    let voters: BTreeSet<u64> = membership.voter_ids().collect();
-    let nodes = membership.nodes().filter(|(id, _)| voters.contains(id));
-    nodes.map(|(id, member)| (ControllerId(*id), member.address.clone())).collect()
 }
 
 /// Index of the last entry that a member has on disk, as far as we know.
