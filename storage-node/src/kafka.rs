@@ -9,8 +9,11 @@ pub(crate) mod fetch_sessions;
 pub(crate) mod find_partition;
 pub(crate) mod groups;
 pub(crate) mod handlers;
+pub(crate) mod read_replica;
 
 #[cfg(test)]
 mod data_handlers_tests;
 #[cfg(test)]
 mod group_handlers_tests;
+#[cfg(test)]
+mod replica_handlers_tests;

@@ -6,6 +6,7 @@ use crate::controller_port::ControllerPort;
 use crate::coordinator_port::CoordinatorPort;
 use crate::kafka::error_code::KafkaError;
 use crate::kafka::fetch_sessions::{FetchSessionLimits, FetchSessions};
+use crate::kafka::read_replica::ReplicaSelector;
 use crate::metrics::NodeMetrics;
 use crate::partition::Partitions;
 use crate::producer_ids::ProducerIds;
@@ -37,6 +38,7 @@ pub(crate) struct Node {
     auto_create_topics: bool,
     request_timeout_ms: u64,
     describe_partitions_max: usize,
+    replica_selector: ReplicaSelector,
     limits: Limits,
     admin_requests: Semaphore,
     clock: Clock,
@@ -95,6 +97,7 @@ impl Node {
             describe_partitions_max: usize::try_from(positive("max.request.partition.size.limit"))
                 .unwrap_or(1)
                 .max(1),
+            replica_selector: ReplicaSelector::of_class(config.kafka_value("replica.selector.class")),
             admin_requests: Semaphore::new(config.limits.admin_requests_in_flight_max),
             limits: config.limits.clone(),
             clock,
@@ -170,6 +173,11 @@ impl Node {
     /// Most partitions in one DescribeTopicPartitions answer.
     pub(crate) fn describe_partitions_max(&self) -> usize {
         self.describe_partitions_max
+    }
+
+    /// How leaders choose the replica that a consumer reads from.
+    pub(crate) fn replica_selector(&self) -> ReplicaSelector {
+        self.replica_selector
     }
 
     /// A node that takes admin requests, as clients are told: any live one does, so this one if it lives.

@@ -187,7 +187,7 @@ pub static NODE_CONFIGS: &[ConfigDef] = rows! {
         "Most bytes of one partition in one replication message.";
     "replica.lag.time.max.ms", Long, Some("30000"), Any, later, read_only_row =>
         "A follower that has not been caught up for so long leaves the ISR.";
-    "replica.selector.class", String, None, Any, later, read_only_row =>
+    "replica.selector.class", String, None, OneOf(&["org.apache.kafka.common.replica.LeaderSelector", "org.apache.kafka.common.replica.RackAwareReplicaSelector"]), read_only_row =>
         "How a consumer's nearest replica is chosen.";
     "request.timeout.ms", Int, Some("30000"), Any, read_only_row =>
         "How long a request may wait inside the cluster.";

@@ -8,7 +8,9 @@ use proto_types::coordinator_api::{ShardAppended, ShardLogError};
 use proto_types::ids::{CoordinatorEpoch, Millis, Offset, TopicPartition};
 use proto_types::replication_api::{Marks, SessionAnswer};
 use records::BatchHeader;
-use storage_node_core::{Acks, DeleteRecordsError, IsrAnswered, NewEpoch, ProduceError};
+use storage_node_core::{
+    Acks, DeleteRecordsError, FollowerStatus, IsrAnswered, NewEpoch, ProduceError, View,
+};
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use crate::disk::event_queue::Permit;
@@ -30,6 +32,8 @@ pub(crate) enum Event {
     Produce(Produce),
     /// Move the log's start.
     DeleteRecords(DeleteRecords),
+    /// Tell how far followers are.
+    DescribeFollowers(DescribeFollowers),
     /// Append what a coordinator wants in the log of its shard.
     AppendToShard(AppendToShard),
     /// A follower wants to follow this copy.
@@ -90,6 +94,31 @@ pub(crate) struct DeleteRecords {
     pub(crate) before: Option<Offset>,
     pub(crate) reply: oneshot::Sender<Result<Offset, DeleteRecordsError>>,
     pub(crate) permit: Permit,
+}
+
+/// See [`Event::DescribeFollowers`].
+#[derive(Debug)]
+pub(crate) struct DescribeFollowers {
+    pub(crate) of: FollowersOf,
+    pub(crate) reply: oneshot::Sender<Vec<LedPartition>>,
+    pub(crate) permit: Permit,
+}
+
+/// Whose followers are to be described.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum FollowersOf {
+    /// All of one partition.
+    Partition(TopicPartition),
+    /// Of all partitions those that have lacked something for at least `lag_ms_min`, of at most so many partitions.
+    Lagging { lag_ms_min: i64, partitions_max: usize },
+}
+
+/// A partition that this node leads, with followers of it.
+#[derive(Debug, Clone)]
+pub(crate) struct LedPartition {
+    pub(crate) id: TopicPartition,
+    pub(crate) view: View,
+    pub(crate) followers: Vec<FollowerStatus>,
 }
 
 /// See [`Event::AppendToShard`].

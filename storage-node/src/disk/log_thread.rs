@@ -20,7 +20,7 @@ use storage_node_core::{DeleteRecordsError, Input, ProduceError};
 use tokio::sync::oneshot;
 
 use crate::clock::Clock;
-use crate::disk::event::{DropCopy, Event, Open};
+use crate::disk::event::{DescribeFollowers, DropCopy, Event, FollowersOf, Open};
 use crate::disk::event_queue::EventQueue;
 use crate::disk::health::DiskHealth;
 use crate::disk::remover::Remover;
@@ -183,6 +183,7 @@ impl Running {
                 true => self.with_slot(request.id, |slot| slot.delete_records(request)),
                 false => drop(request.reply.send(Err(DeleteRecordsError::NotLeader))),
             },
+            Event::DescribeFollowers(request) => self.describe_followers(request),
             Event::AppendToShard(request) => match self.slots.contains_key(&request.id) {
                 true => self.with_slot(request.id, |slot| slot.append_to_shard(request)),
                 false => drop(request.reply.send(Err(ShardLogError::NotLeader))),
@@ -211,6 +212,21 @@ impl Running {
             }
             Event::Stop => {}
         }
+    }
+
+    fn describe_followers(&self, request: DescribeFollowers) {
+        let DescribeFollowers { of, reply, permit } = request;
+        let described = match of {
+            FollowersOf::Partition(id) => {
+                self.slots.get(&id).and_then(|slot| slot.led(i64::MIN)).into_iter().collect()
+            }
+            FollowersOf::Lagging { lag_ms_min, partitions_max } => {
+                let led = self.slots.values().filter_map(|slot| slot.led(lag_ms_min));
+                led.filter(|led| !led.followers.is_empty()).take(partitions_max).collect()
+            }
+        };
+        _ = reply.send(described);
+        drop(permit);
     }
 
     /// Lets something happen to a copy, then notes what it wants from the thread.

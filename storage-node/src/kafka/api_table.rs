@@ -5,12 +5,12 @@
 
 use super::handlers::{
     add_raft_voter, alter_configs, alter_partition_reassignments, create_partitions, create_topics,
-    delete_groups, delete_records, delete_topics, describe_cluster, describe_configs, describe_group_offsets,
-    describe_groups, describe_log_dirs, describe_quorum, describe_topic_partitions, elect_leaders, fetch,
-    find_coordinator, heartbeat, incremental_alter_configs, init_producer_id, join_group, leave_group,
-    list_config_resources, list_groups, list_offsets, list_partition_reassignments, metadata, offset_commit,
-    offset_delete, offset_fetch, offset_for_leader_epoch, produce, remove_raft_voter, sasl_authenticate,
-    sasl_handshake, sync_group, unregister_broker,
+    delete_groups, delete_records, delete_topics, describe_cluster, describe_configs, describe_followers,
+    describe_group_offsets, describe_groups, describe_log_dirs, describe_quorum, describe_topic_partitions,
+    elect_leaders, fetch, find_coordinator, heartbeat, incremental_alter_configs, init_producer_id,
+    join_group, leave_group, list_config_resources, list_groups, list_offsets, list_partition_reassignments,
+    metadata, offset_commit, offset_delete, offset_fetch, offset_for_leader_epoch, produce,
+    remove_raft_voter, sasl_authenticate, sasl_handshake, sync_group, unregister_broker,
 };
 use crate::node::Node;
 use kafka_wire::{ApiTable, TableError, route, staged};
@@ -57,6 +57,7 @@ pub(crate) fn api_table(cluster_id: &str, node: NodeId) -> Result<ApiTable<Node>
         route(0..=1, add_raft_voter::handle),
         route(0..=0, remove_raft_voter::handle),
         route(0..=0, describe_group_offsets::handle),
+        route(0..=0, describe_followers::handle),
     ])?;
     Ok(table.with_identity(cluster_id, node.0))
 }

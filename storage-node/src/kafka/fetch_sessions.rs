@@ -269,9 +269,12 @@ impl Session {
         let Some(&place) = self.places.get(key) else { return true };
         let Some(cached) = self.order.get_mut(&place) else { return true };
         let has_records = data.records.as_ref().is_some_and(|records| !records.is_empty());
-        let failed = data.error_code != ErrorCode::None;
+        // A client that is sent elsewhere, or has to cut its log, must hear of it even if nothing else is new.
+        let sent_away = data.preferred_read_replica >= 0;
+        let failed = data.error_code != ErrorCode::None || data.diverging_epoch.epoch >= 0;
         let news = has_records
             || failed
+            || sent_away
             || cached.high_watermark != data.high_watermark
             || cached.log_start != data.log_start_offset;
         cached.high_watermark = if failed { -1 } else { data.high_watermark };

@@ -157,3 +157,15 @@ fn sessions_are_bounded_and_the_idle_go_first() {
 fn epochs_wrap_to_one() {
     assert_eq!((next_epoch(0), next_epoch(i32::MAX)), (1, 1));
 }
+
+#[test]
+fn a_session_hears_of_nearer_replicas_and_of_logs_that_part() {
+    let sessions = FetchSessions::new(LIMITS);
+    let id = session(&sessions, 0, &[0, 1, 2]);
+    let context = sessions.begin(Millis(1), request(id, 1, &[])).unwrap();
+    let mut outcome = vec![data(0, 5, b""), data(1, 5, b""), data(2, 5, b"")];
+    outcome[1].1.preferred_read_replica = 2;
+    outcome[2].1.diverging_epoch.epoch = 3;
+    let sent = sessions.finish(Millis(1), context, outcome);
+    assert_eq!(indexes(&sent.partitions), [1, 2]);
+}

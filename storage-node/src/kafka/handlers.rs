@@ -10,6 +10,7 @@ pub(crate) mod delete_records;
 pub(crate) mod delete_topics;
 pub(crate) mod describe_cluster;
 pub(crate) mod describe_configs;
+pub(crate) mod describe_followers;
 pub(crate) mod describe_group_offsets;
 pub(crate) mod describe_groups;
 pub(crate) mod describe_log_dirs;

@@ -17,7 +17,9 @@ use tokio::sync::oneshot;
 
 use super::fetch_wait::FetchWaiters;
 use super::settings::TopicSettings;
-use crate::disk::event::{AppendToShard, DeleteRecords, Event, Produce};
+use crate::disk::event::{
+    AppendToShard, DeleteRecords, DescribeFollowers, Event, FollowersOf, LedPartition, Produce,
+};
 use crate::disk::event_queue::EventQueue;
 
 /// A batch that passed [`validate`](super::validation::validate).
@@ -210,6 +212,12 @@ impl PartitionHandle {
         answer.await.unwrap_or_else(gone)
     }
 
+    /// The partition with all its followers, if this copy leads it.
+    pub(crate) async fn followers(&self) -> Option<LedPartition> {
+        let of = FollowersOf::Partition(self.shared.id);
+        describe_followers(&self.shared.queue, of).await.pop()
+    }
+
     /// Moves the log's start to `before`, or to the high watermark. The new start.
     pub(crate) async fn delete_records(&self, before: Option<Offset>) -> Result<Offset, DeleteRecordsError> {
         let gone = DeleteRecordsError::NotLeader;
@@ -218,5 +226,16 @@ impl PartitionHandle {
         let event = DeleteRecords { id: self.shared.id, before, reply, permit };
         self.shared.queue.push(Event::DeleteRecords(event)).map_err(|_| gone)?;
         answer.await.unwrap_or(Err(gone))
+    }
+}
+
+/// Asks a log thread for followers; it tells of none when it is stopping.
+pub(super) async fn describe_followers(queue: &EventQueue<Event>, of: FollowersOf) -> Vec<LedPartition> {
+    let (reply, answer) = oneshot::channel();
+    let Ok(permit) = queue.permit(0).await else { return Vec::new() };
+    let event = Event::DescribeFollowers(DescribeFollowers { of, reply, permit });
+    match queue.push(event) {
+        Ok(()) => answer.await.unwrap_or_default(),
+        Err(_) => Vec::new(),
     }
 }

@@ -19,11 +19,11 @@ use storage_node_core::effective_config::ConfigView;
 use storage_node_core::image::{ClusterImage, ConfigMap, ImageDelta, LocalPartition};
 use tokio::sync::{oneshot, watch};
 
-use super::handle::PartitionHandle;
+use super::handle::{PartitionHandle, describe_followers};
 use super::metrics::PartitionMetrics;
 use super::settings::{TopicLimits, TopicSettings};
 use crate::clock::Clock;
-use crate::disk::event::{DropCopy, Event, Open};
+use crate::disk::event::{DropCopy, Event, FollowersOf, LedPartition, Open};
 use crate::disk::event_queue::{EventQueue, QueueLimits};
 use crate::disk::health::DiskHealth;
 use crate::disk::log_thread::{LogThread, partition_of};
@@ -218,6 +218,23 @@ impl Partitions {
             .into_iter()
             .map(|handle| CopySize { id: handle.id(), bytes: handle.reader().size_bytes() })
             .collect()
+    }
+
+    /// Partitions that this node leads, at most so many, with those of their followers that have lacked something for at
+    /// least so long. Whether there are more.
+    pub(crate) async fn lagging_followers(
+        &self,
+        lag_ms_min: i64,
+        partitions_max: usize,
+    ) -> (Vec<LedPartition>, bool) {
+        let of = FollowersOf::Lagging { lag_ms_min, partitions_max: partitions_max.saturating_add(1) };
+        let mut all = Vec::new();
+        for directory in &self.directories {
+            all.extend(describe_followers(&directory.queue, of).await);
+        }
+        let more = all.len() > partitions_max;
+        all.truncate(partitions_max);
+        (all, more)
     }
 
     /// Makes the copies match `image`, given what `delta` says has changed. When it returns, every copy that this node

@@ -18,7 +18,7 @@ use storage_node_core::{
 
 use super::Slot;
 use crate::disk::claim;
-use crate::disk::event::{self, BatchesFromLeader};
+use crate::disk::event::{self, BatchesFromLeader, LedPartition};
 use crate::replication::follower_session::LogEnds;
 use crate::replication::metrics::ReplicationState;
 use crate::replication::{FollowRequest, FollowerSession, LeaderSession, Replication};
@@ -328,6 +328,17 @@ impl Slot {
     ) {
         let proposal = ProposedIsr { partition: self.shared.id, leader_epoch, partition_epoch, isr };
         self.replicating.replication.proposals.propose(proposal, &self.shared.queue);
+    }
+
+    /// The partition with those of its followers that have lacked something for at least so long, if this copy leads it.
+    pub(crate) fn led(&self, lag_ms_min: i64) -> Option<LedPartition> {
+        let view = self.replica.view();
+        if view.standing != Standing::Leader {
+            return None;
+        }
+        let followers = self.replica.followers(self.clock.monotonic());
+        let followers = followers.filter(|follower| follower.lag_ms >= lag_ms_min).collect();
+        Some(LedPartition { id: self.shared.id, view, followers })
     }
 
     /// What this copy adds to the metrics.

@@ -4,6 +4,8 @@
 //! answer's size; the first batch that is found comes whole, whatever its size (KIP-74). What is read are regions of the
 //! log's files, which the connection sends by `sendfile`; nothing here looks at records. If too little is there, the
 //! request waits until enough was committed, once, and then answers with what it finds.
+//!
+//! Followers serve consumers too (KIP-392): see [`read_replica`](crate::kafka::read_replica).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,12 +17,15 @@ use kafka_wire_core::messages::fetch::{
 };
 use kafka_wire_core::{ErrorCode, Part, Records, Region};
 use log_engine::{LogSlice, ReadError, SlicePart};
-use storage_node_core::View;
+use proto_types::ids::{NodeId, PartitionIndex};
+use proto_types::metadata::PartitionState;
 use storage_node_core::image::ClusterImage;
+use storage_node_core::{LeadershipError, Standing, View};
 
 use crate::kafka::error_code::KafkaError;
 use crate::kafka::fetch_sessions::{PartitionKey, SessionRequest, Wanted};
 use crate::kafka::find_partition::{self, TopicKey};
+use crate::kafka::read_replica::{self, Reader, ReplicaSelector};
 use crate::node::Node;
 use crate::partition::PartitionHandle;
 use crate::partition::fetch_wait::FetchWait;
@@ -29,6 +34,8 @@ use crate::partition::fetch_wait::FetchWait;
 const TOPIC_ID_MIN: i16 = 13;
 /// From this version on the answer names the leader to whoever asked the wrong node.
 const LEADER_HINT_MIN: i16 = 16;
+/// From this version on a client knows that there are followers to read from.
+const FOLLOWER_MIN: i16 = 11;
 /// Reads only what transactions have decided.
 const READ_COMMITTED: i8 = 1;
 
@@ -45,6 +52,10 @@ pub(crate) async fn handle(node: Arc<Node>, context: RequestContext, request: Fe
         node: &node,
         bytes_max: usize::try_from(request.max_bytes).unwrap_or(0).min(node.fetch_bytes_max()),
         read_committed: request.isolation_level == READ_COMMITTED,
+        from_followers: version >= FOLLOWER_MIN,
+        listener: &context.listener.name,
+        rack: (node.replica_selector() == ReplicaSelector::RackAware && !request.rack_id.is_empty())
+            .then(|| request.rack_id.to_string()),
     };
     let bytes_min = usize::try_from(request.min_bytes).unwrap_or(0).min(read.bytes_max);
     let wait = Duration::from_millis(u64::try_from(request.max_wait_ms).unwrap_or(0));
@@ -107,6 +118,11 @@ struct Read<'a> {
     node: &'a Node,
     bytes_max: usize,
     read_committed: bool,
+    /// Whether a follower may answer.
+    from_followers: bool,
+    listener: &'a str,
+    /// The consumer's rack, if replicas are chosen by it.
+    rack: Option<String>,
 }
 
 /// What one pass over the partitions found.
@@ -161,16 +177,29 @@ impl Read<'_> {
         // Taken before the view: what is committed in between counts once more, and never too little.
         let seen = handle.fetch_waiters().committed_bytes();
         let view = handle.view();
-        view.check_leader(wanted.current_leader_epoch)?;
+        let state = topic.partitions.get(&PartitionIndex(key.partition));
+        self.check_reader(image, state, &view, wanted.current_leader_epoch)?;
         let mut data = PartitionData {
             high_watermark: view.high_watermark.0,
             last_stable_offset: view.last_stable.0,
             log_start_offset: view.start.0,
             ..PartitionData::default()
         };
-        if let Some(diverging) = divergence(&handle, wanted)? {
+        let diverging = match divergence(&handle, wanted) {
+            // A follower may not know yet where its leader's epochs end.
+            Ok(Some(_)) | Err(_) if view.standing != Standing::Leader => {
+                return Err(LeadershipError::NotLeader.into());
+            }
+            diverging => diverging?,
+        };
+        if let Some(diverging) = diverging {
             found.answer_now = true;
             data.diverging_epoch = diverging;
+            return Ok(data);
+        }
+        if let Some(near) = self.nearest(image, state, &handle, &view, wanted.fetch_offset).await {
+            found.answer_now = true;
+            data.preferred_read_replica = near.0;
             return Ok(data);
         }
         let bytes_max = usize::try_from(wanted.bytes_max).unwrap_or(0);
@@ -190,6 +219,43 @@ impl Read<'_> {
         found.waiting_at.push(WaitingAt { handle, seen, room: room.max(1) });
         data.records = Some(to_records(slice));
         Ok(data)
+    }
+
+    /// Refuses a client whose idea of the leader is another one, and one that should ask another node.
+    fn check_reader(
+        &self,
+        image: &ClusterImage,
+        state: Option<&Arc<PartitionState>>,
+        view: &View,
+        requested_epoch: i32,
+    ) -> Result<(), LeadershipError> {
+        match view.check_leader(requested_epoch) {
+            Err(LeadershipError::NotLeader)
+                if self.from_followers
+                    && view.standing == Standing::Follower
+                    && state.is_some_and(|state| read_replica::serves(image, self.node.id(), state)) =>
+            {
+                Ok(())
+            }
+            checked => checked,
+        }
+    }
+
+    /// A replica that is nearer to the consumer, if it wants one and this node is the one to say so.
+    async fn nearest(
+        &self,
+        image: &ClusterImage,
+        state: Option<&Arc<PartitionState>>,
+        handle: &PartitionHandle,
+        view: &View,
+        fetch_offset: i64,
+    ) -> Option<NodeId> {
+        let (rack, state) = (self.rack.as_deref()?, state?);
+        if view.standing != Standing::Leader {
+            return None;
+        }
+        let reader = Reader { listener: self.listener, rack, fetch_offset };
+        read_replica::nearest(image, self.node.id(), state, handle, reader).await
     }
 
     /// Reads at once if nothing has to be waited for, else on a thread that may wait.

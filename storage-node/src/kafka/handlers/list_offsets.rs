@@ -24,6 +24,9 @@ const READ_COMMITTED: i8 = 1;
 /// Older versions have no place for the epoch.
 const LEADER_EPOCH_MIN: i16 = 4;
 
+/// From this version on clients know OFFSET_NOT_AVAILABLE.
+const NOT_AVAILABLE_MIN: i16 = 5;
+
 /// What a timestamp field asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Asked {
@@ -77,7 +80,13 @@ pub(crate) async fn handle(
                 Some(asked) => look_up(&node, &image, &topic.name, &partition, asked, read_committed).await,
             };
             let mut answer = answer.unwrap_or_else(|error| ListOffsetsPartitionResponse {
-                error_code: error.code,
+                error_code: match error.code {
+                    // Older clients repeat the request after this one.
+                    ErrorCode::OffsetNotAvailable if version < NOT_AVAILABLE_MIN => {
+                        ErrorCode::LeaderNotAvailable
+                    }
+                    code => code,
+                },
                 ..ListOffsetsPartitionResponse::default()
             });
             answer.partition_index = partition.partition_index;
@@ -119,6 +128,7 @@ async fn look_up(
     view.check_leader(partition.current_leader_epoch)?;
     let bound = if read_committed { view.last_stable } else { view.high_watermark };
     let found = match asked {
+        Asked::Latest if !view.committed_to_epoch_start => return Err(not_available()),
         Asked::Latest => Some(at(bound.0, view.leader_epoch.0)),
         Asked::Earliest => Some(at(view.start.0, epoch_at_start(&handle, &view))),
         Asked::Remote => None,
@@ -127,12 +137,27 @@ async fn look_up(
         }
         Asked::MaxTimestamp => search(node, &handle, move |reader| reader.max_timestamp(bound.0)).await?,
     };
+    let incomplete = match asked {
+        Asked::Time(_) => found.is_none(),
+        Asked::MaxTimestamp => true,
+        Asked::Latest | Asked::Earliest | Asked::Remote => false,
+    };
+    if incomplete && !view.committed_to_epoch_start {
+        return Err(not_available());
+    }
     Ok(found.map_or_else(ListOffsetsPartitionResponse::default, |found| ListOffsetsPartitionResponse {
         timestamp: found.timestamp,
         offset: found.offset,
         leader_epoch: found.leader_epoch,
         ..ListOffsetsPartitionResponse::default()
     }))
+}
+
+/// A new leader may know of less than its predecessor had committed and shown: what it says now could be less than what
+/// was said before (KIP-207).
+fn not_available() -> KafkaError {
+    let message = "The leader is new and does not know yet how far its predecessor had committed.";
+    KafkaError::new(ErrorCode::OffsetNotAvailable, Str::from_static(message))
 }
 
 fn at(offset: i64, leader_epoch: i32) -> TimestampOffset {
