@@ -47,7 +47,7 @@ pub fn partition_event(before: &ClusterState, change: &MetadataChange) -> Option
     let elected = next.leader.filter(|_| next.leader_epoch != old.leader_epoch);
     Some(PartitionEvent {
         partition: *partition,
-        elected: elected.map(|leader| (leader, next.leader_epoch, election(old, next, leader))),
+        elected: elected.map(|leader| (leader, next.leader_epoch, election(before, old, next, leader))),
         leader_lost: old.leader.is_some() && next.leader.is_none(),
         isr_left: left(&old.isr, &next.isr),
         isr_joined: left(&next.isr, &old.isr),
@@ -65,7 +65,7 @@ pub fn target_replicas(partition: &PartitionState) -> usize {
     partition.replicas.len() - partition.adding.len()
 }
 
-fn election(old: &PartitionState, next: &PartitionState, leader: NodeId) -> Election {
+fn election(state: &ClusterState, old: &PartitionState, next: &PartitionState, leader: NodeId) -> Election {
     if old.isr.contains(&leader) {
         return match old.leader {
             Some(before) if !next.replicas.contains(&before) => Election::Reassigned,
@@ -76,9 +76,14 @@ fn election(old: &PartitionState, next: &PartitionState, leader: NodeId) -> Elec
     if old.elr.contains(&leader) {
         return Election::Eligible;
     }
-    // The change that completes a reassignment may admit the target's last member and make it the leader.
+    // A living leader may admit the target's last member by the change that completes a reassignment and ends its own
+    // leadership.
+    let living = old.leader.is_some_and(|before| state.nodes().is_active(before));
     let target = old.replicas.iter().filter(|node| !old.removing.contains(node));
-    let completed =
-        !old.removing.is_empty() && target.eq(&next.replicas) && next.isr.len() == next.replicas.len();
-    if completed { Election::Reassigned } else { Election::Unclean }
+    let completed = !old.removing.is_empty() && target.eq(&next.replicas);
+    if living && completed && next.isr.len() == next.replicas.len() {
+        Election::Reassigned
+    } else {
+        Election::Unclean
+    }
 }

@@ -1,7 +1,9 @@
-//! Random histories from a seed. After each step the invariants hold; at the end the state equals a full replay, and a
-//! snapshot taken anywhere plus the tail; and no id was ever used twice.
+//! Random histories from a seed. After each step the invariants hold, and whoever is in an ISR or ELR has everything that
+//! is committed (R3); at the end the state equals a full replay, and a snapshot taken anywhere plus the tail; and no id was
+//! ever used twice.
 
 mod cluster;
+mod replication;
 
 use cluster::{Cluster, on_topic, op};
 use controller_core::{Chance, ClusterState, plan};
@@ -13,17 +15,43 @@ use std::collections::{BTreeMap, BTreeSet};
 
 const STEPS: usize = 300;
 
-#[test]
-fn random_histories() {
+/// Histories of each kind.
+const RUNS: u64 = 60;
+
+fn for_each_seed(runs: u64, test: &str, history: fn(u64)) {
     let seeds: Vec<u64> = match std::env::var("WEIR_SEED") {
         Ok(seed) => vec![seed.parse().expect("WEIR_SEED is a number")],
-        Err(_) => (0..60).collect(),
+        Err(_) => (0..runs).collect(),
     };
     for seed in seeds {
-        let repeat = format!("repeat with: WEIR_SEED={seed} cargo test -p controller-core --test fuzz_plans");
+        let repeat =
+            format!("repeat with: WEIR_SEED={seed} cargo test -p controller-core --test fuzz_plans {test}");
         let outcome = std::panic::catch_unwind(|| history(seed));
         assert!(outcome.is_ok(), "{repeat}");
     }
+}
+
+#[test]
+fn random_histories() {
+    for_each_seed(RUNS, "random_histories", history);
+}
+
+/// Leaders, in-sync sets and reassignments of a few partitions.
+#[test]
+fn random_replication() {
+    for_each_seed(RUNS * 2, "random_replication", |seed| {
+        replication::history(seed);
+    });
+}
+
+/// What the runs are for has happened in them.
+#[test]
+fn random_replication_gets_everywhere() {
+    let mut seen = replication::Seen::default();
+    for seed in 0..RUNS {
+        seen.add(replication::history(seed));
+    }
+    seen.check();
 }
 
 fn history(seed: u64) {

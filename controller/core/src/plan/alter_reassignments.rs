@@ -105,8 +105,9 @@ pub(super) fn retarget(
     let keeps = |node: NodeId| target.contains(&node) || original.contains(&node);
     // Unwanted newcomers go at once, unless that would leave nobody to lead.
     let drops = before.isr.iter().any(|node| keeps(*node) && settler.alive(*node));
-    let removing =
-        in_order(&before.replicas, |node| !target.contains(&node) && (!drops || original.contains(&node)));
+    let removing = in_order(&before.replicas, |node| {
+        !target.contains(&node) && (original.contains(&node) || (!drops && before.isr.contains(&node)))
+    });
     let replicas: Vec<NodeId> = target.iter().chain(&removing).copied().collect();
     let wanted = PartitionState {
         isr: in_order(&replicas, |node| before.isr.contains(&node)),

@@ -8,7 +8,7 @@
 //! an ISR that is then below it stays eligible, and all eligibility ends when the ISR reaches it. The last member of an ISR
 //! stays in it though it is gone: it, or one of the ELR, is who may lead again.
 //!
-//! Every new leadership, and every loss of one, gets a new leader epoch.
+//! Every new leadership, and every loss of one, gets a new leader epoch; so does a partition that a replica leaves.
 
 use crate::observe::is_reassigned;
 use crate::state::ClusterState;
@@ -66,7 +66,28 @@ impl<'a> Settler<'a> {
         unclean: Unclean,
     ) -> Option<PartitionState> {
         let mut next = wanted;
-        complete_reassignment(&mut next);
+        self.fill(at, before, &mut next, unclean);
+        if is_reassigned(&next) {
+            // Who has just been elected may be all that the target asks for.
+            self.fill(at, before, &mut next, unclean);
+        }
+        next.partition_epoch = before.partition_epoch;
+        next.leader_epoch = before.leader_epoch;
+        if next == *before {
+            return None;
+        }
+        next.partition_epoch = PartitionEpoch(before.partition_epoch.0 + 1);
+        // A replica that goes has yet to hear of it. In a new epoch its leader serves it no more, so that it cannot join
+        // again, should it be wanted again soon, with the log that it is going to delete when it hears.
+        let goes = |node: &NodeId| !next.replicas.contains(node);
+        if next.leader != before.leader || before.replicas.iter().any(goes) {
+            next.leader_epoch = LeaderEpoch(before.leader_epoch.0 + 1);
+        }
+        Some(next)
+    }
+
+    fn fill(&self, at: TopicPartition, before: &PartitionState, next: &mut PartitionState, unclean: Unclean) {
+        complete_reassignment(next);
         let min = min_insync(self.state, at.topic, next.replicas.len());
         next.isr = in_order(&next.replicas, |node| next.isr.contains(&node));
         let known = |node| before.isr.contains(&node) || before.elr.contains(&node);
@@ -77,18 +98,8 @@ impl<'a> Settler<'a> {
             in_order(&next.replicas, |node| known(node) && !next.isr.contains(&node))
         };
         if next.leader.is_none_or(|leader| !next.isr.contains(&leader) || !self.alive(leader)) {
-            self.elect(at, &mut next, unclean);
+            self.elect(at, next, unclean);
         }
-        next.partition_epoch = before.partition_epoch;
-        next.leader_epoch = before.leader_epoch;
-        if next == *before {
-            return None;
-        }
-        next.partition_epoch = PartitionEpoch(before.partition_epoch.0 + 1);
-        if next.leader != before.leader {
-            next.leader_epoch = LeaderEpoch(before.leader_epoch.0 + 1);
-        }
-        Some(next)
     }
 
     /// The same as a change for the log.

@@ -2,8 +2,11 @@
 
 #![allow(dead_code, reason = "each test program uses its own part")]
 
+pub(crate) mod ghost;
+
 use controller_core::plan::{self, Decision, Inputs};
 use controller_core::{Chance, ClusterState, Limits, invariants};
+use ghost::{Cause, Ghost};
 use proto_types::controller_api::*;
 use proto_types::error::{Reason, Rejection};
 use proto_types::ids::*;
@@ -12,6 +15,8 @@ use uuid::Uuid;
 
 pub(crate) struct Cluster {
     pub(crate) state: ClusterState,
+    pub(crate) ghost: Ghost,
+    pub(crate) cause: Cause,
     pub(crate) log: Vec<(MetadataIndex, Vec<MetadataChange>)>,
     pub(crate) inputs: Inputs,
 }
@@ -24,7 +29,13 @@ impl Cluster {
             limits: Limits::default(),
             cluster_id: "c".into(),
         };
-        Self { state: ClusterState::new(), log: Vec::new(), inputs }
+        Self {
+            state: ClusterState::new(),
+            ghost: Ghost::default(),
+            cause: Cause::Own,
+            log: Vec::new(),
+            inputs,
+        }
     }
 
     /// A cluster of active nodes `1..=count`.
@@ -38,6 +49,14 @@ impl Cluster {
 
     pub(crate) fn commit<R>(&mut self, decision: Decision<R>) -> R {
         let index = MetadataIndex(self.state.applied().0 + 1);
+        let mut scratch = self.state.clone();
+        let cause = std::mem::take(&mut self.cause);
+        for change in &decision.changes {
+            self.ghost.change(&scratch, change, &cause);
+            scratch.apply(index, change);
+        }
+        self.ghost.check(&scratch);
+        drop(scratch);
         self.state.apply_batch(index, &decision.changes);
         if let Err(broken) = invariants::check(&self.state) {
             panic!("after {:?}: {broken}", decision.changes);
@@ -110,6 +129,104 @@ impl Cluster {
         let request = AlterConfigs { resources, validate_only: false, timeout_ms: 0 };
         let decision = plan::alter_configs(&self.state, &request, &self.inputs).expect("within bounds");
         self.commit(decision).remove(0)
+    }
+
+    /// A proposal as the leader of the partition would make it now: `isr` as registered now.
+    pub(crate) fn proposal(&self, topic: &str, index: i32, isr: &[i32]) -> AlterPartition {
+        let at = self.at(topic, index);
+        let partition = self.partition(topic, index);
+        let node = partition.leader.expect("the partition has a leader");
+        let isr = isr.iter().map(|node| (NodeId(*node), self.epoch(*node))).collect();
+        let (leader_epoch, partition_epoch) = (partition.leader_epoch, partition.partition_epoch);
+        let proposed = ProposedIsr { partition: at, leader_epoch, partition_epoch, isr };
+        AlterPartition { node, broker_epoch: self.epoch(node.0), partitions: vec![proposed] }
+    }
+
+    /// Plans and commits a proposal about one partition.
+    pub(crate) fn send(&mut self, proposal: &AlterPartition) -> Result<PartitionState, Rejection> {
+        let decision = plan::alter_partition(&self.state, proposal, &self.inputs)?;
+        self.cause = Cause::Proposal;
+        self.commit(decision).remove(0)
+    }
+
+    /// The leader proposes `isr`, whose members have everything.
+    pub(crate) fn propose(
+        &mut self,
+        topic: &str,
+        index: i32,
+        isr: &[i32],
+    ) -> Result<PartitionState, Rejection> {
+        let proposal = self.proposal(topic, index, isr);
+        for node in isr {
+            self.ghost.catch_up(self.at(topic, index), NodeId(*node));
+        }
+        self.send(&proposal)
+    }
+
+    pub(crate) fn write(&mut self, topic: &str, index: i32) {
+        let at = self.at(topic, index);
+        self.ghost.write(&self.state, at, None);
+    }
+
+    pub(crate) fn elect(&mut self, kind: ElectionKind, topic: &str, index: i32) -> Result<(), Rejection> {
+        let partitions = Some(vec![(topic.to_owned(), PartitionIndex(index))]);
+        self.elect_all(kind, partitions).remove(0).result
+    }
+
+    pub(crate) fn elect_all(
+        &mut self,
+        kind: ElectionKind,
+        partitions: Option<Vec<(String, PartitionIndex)>>,
+    ) -> Vec<ElectedLeader> {
+        let request = ElectLeaders { kind, partitions, timeout_ms: 0 };
+        let decision = plan::elect_leaders(&self.state, &request, &self.inputs).expect("within bounds");
+        if kind == ElectionKind::Unclean {
+            self.cause = Cause::UncleanRequest;
+        }
+        self.commit(decision)
+    }
+
+    pub(crate) fn reassign(
+        &mut self,
+        topic: &str,
+        index: i32,
+        target: Option<&[i32]>,
+    ) -> Result<(), Rejection> {
+        self.reassign_with(topic, index, target, true)
+    }
+
+    pub(crate) fn reassign_with(
+        &mut self,
+        topic: &str,
+        index: i32,
+        target: Option<&[i32]>,
+        allow_factor_change: bool,
+    ) -> Result<(), Rejection> {
+        let replicas = target.map(ids);
+        let wanted = Reassignment { topic: topic.into(), partition: PartitionIndex(index), replicas };
+        let request = AlterReassignments { partitions: vec![wanted], allow_factor_change, timeout_ms: 0 };
+        let decision = plan::alter_reassignments(&self.state, &request, &self.inputs).expect("within bounds");
+        self.commit(decision).remove(0)
+    }
+
+    pub(crate) fn create_internal(&mut self, topic: InternalTopic) -> Result<TopicId, Rejection> {
+        let decision = plan::create_internal_topic(&self.state, topic, &mut self.inputs)?;
+        Ok(self.commit(decision))
+    }
+
+    pub(crate) fn raise(&mut self) -> plan::Raised {
+        let decision = plan::raise_internal_topics(&self.state, &mut self.inputs).expect("cannot be refused");
+        self.commit(decision)
+    }
+
+    pub(crate) fn unregister(&mut self, node: i32) -> Result<(), Rejection> {
+        let decision = plan::unregister_node(&self.state, NodeId(node))?;
+        self.commit(decision);
+        Ok(())
+    }
+
+    pub(crate) fn at(&self, topic: &str, index: i32) -> TopicPartition {
+        topic_partition(self.state.topics().id(topic).expect("topic exists"), index)
     }
 
     pub(crate) fn partition(&self, topic: &str, index: i32) -> PartitionState {

@@ -1,0 +1,235 @@
+//! Leaders propose in-sync sets: who may be in them, and what becomes of requests and answers that are late, lost or doubled.
+
+mod cluster;
+
+use cluster::{Cluster, assigned, ids, on_topic, op, refused};
+use controller_core::plan;
+use proto_types::controller_api::*;
+use proto_types::error::Reason;
+use proto_types::ids::*;
+use proto_types::metadata::ConfigResource;
+
+/// Nodes 1 to 3, topic `t` on all of them, led by 1.
+fn three() -> Cluster {
+    let mut cluster = Cluster::with_nodes(3);
+    cluster.create(assigned("t", &[&[1, 2, 3]])).expect("created");
+    cluster
+}
+
+#[test]
+fn a_set_shrinks_and_grows_as_its_leader_proposes() {
+    let mut cluster = three();
+    let state = cluster.propose("t", 0, &[1, 3]).expect("in force");
+    assert_eq!((state.isr.clone(), state.partition_epoch), (ids(&[1, 3]), PartitionEpoch(1)));
+    assert!(state.elr.is_empty(), "two of min.insync.replicas 2 commit without node 2");
+    let state = cluster.propose("t", 0, &[1]).expect("in force");
+    assert_eq!(state.elr, ids(&[3]), "nothing is committed without node 3 any more");
+    let state = cluster.propose("t", 0, &[3, 2, 1]).expect("in force");
+    assert_eq!((state.isr, state.elr), (ids(&[1, 2, 3]), ids(&[])));
+    assert_eq!((state.leader, state.leader_epoch), (Some(NodeId(1)), LeaderEpoch(0)));
+}
+
+/// T-19: lost answers, doubled and reordered requests, requests of a leader that is none any more.
+#[test]
+fn t19_late_lost_and_doubled_requests_do_no_harm() {
+    let mut cluster = three();
+    let shrink = cluster.proposal("t", 0, &[1, 2]);
+    let state = cluster.send(&shrink).expect("in force");
+    let length = cluster.log.len();
+    assert_eq!(cluster.send(&shrink), Ok(state.clone()), "asked again after a lost answer");
+    assert!(cluster.log[length].1.is_empty(), "and nothing has changed by it");
+
+    let grow = cluster.proposal("t", 0, &[1, 2, 3]);
+    let grown = cluster.propose("t", 0, &[1, 2, 3]).expect("in force");
+    assert_eq!(
+        refused(cluster.send(&shrink)).0,
+        Reason::StalePartitionEpoch,
+        "the old one comes a third time"
+    );
+    assert_eq!(cluster.send(&grow), Ok(grown));
+
+    let late = cluster.proposal("t", 0, &[1]);
+    cluster.fence(1);
+    assert_eq!(refused(cluster.send(&late)).0, Reason::FencedLeaderEpoch, "node 2 leads now");
+    cluster.join(1, 2);
+    assert_eq!(refused(cluster.send(&late)).0, Reason::StaleBrokerEpoch, "and node 1 is another incarnation");
+    assert_eq!(cluster.partition("t", 0).isr, ids(&[2, 3]), "never emptied, never widened by accident");
+}
+
+#[test]
+fn refused_proposals() {
+    let mut cluster = three();
+    cluster.join(4, 1);
+    let right = cluster.proposal("t", 0, &[1, 2]);
+    let unknown = cluster.at("t", 9);
+    let case = |change: &dyn Fn(&mut AlterPartition)| {
+        let mut request = right.clone();
+        change(&mut request);
+        request
+    };
+    let stranger = (NodeId(4), cluster.epoch(4));
+    let own = right.partitions[0].isr[0];
+    let cases = [
+        (case(&|r| r.partitions[0].partition.topic = TopicId(uuid::Uuid::nil())), Reason::UnknownTopicId),
+        (case(&|r| r.partitions[0].partition = unknown), Reason::UnknownPartition),
+        (case(&|r| (r.node, r.broker_epoch) = stranger), Reason::NotLeader),
+        (case(&|r| r.partitions[0].leader_epoch.0 += 1), Reason::NotLeader),
+        (case(&|r| r.partitions[0].leader_epoch.0 -= 1), Reason::FencedLeaderEpoch),
+        (case(&|r| r.partitions[0].partition_epoch.0 += 1), Reason::StalePartitionEpoch),
+        (case(&|r| r.partitions[0].isr.push(own)), Reason::InvalidRequest),
+        (case(&|r| r.partitions[0].isr.push(stranger)), Reason::InvalidRequest),
+        (case(&|r| r.partitions[0].isr.truncate(0)), Reason::InvalidRequest),
+        (case(&|r| r.partitions[0].isr.retain(|member| *member != own)), Reason::InvalidRequest),
+    ];
+    for (request, reason) in cases {
+        assert_eq!(refused(cluster.send(&request)).0, reason, "{request:?}");
+    }
+    let stale = case(&|r| r.broker_epoch.0 -= 1);
+    assert_eq!(
+        refused(plan::alter_partition(&cluster.state, &stale, &cluster.inputs)).0,
+        Reason::StaleBrokerEpoch
+    );
+    let twice = case(&|r| r.partitions.push(r.partitions[0].clone()));
+    let decision = plan::alter_partition(&cluster.state, &twice, &cluster.inputs).expect("within bounds");
+    assert!(decision.reply[0].is_ok(), "each partition has a result of its own");
+    assert_eq!(refused(decision.reply[1].clone()).0, Reason::InvalidRequest);
+    cluster.inputs.limits.partitions_per_request_max = 1;
+    let many = plan::alter_partition(&cluster.state, &twice, &cluster.inputs);
+    assert_eq!(refused(many).0, Reason::PolicyViolation);
+}
+
+/// T-21: a fenced or stopping node fetches as well as before; it must neither stay nor come back into the ISR.
+#[test]
+fn t21_a_fenced_node_is_not_admitted() {
+    let mut cluster = three();
+    let before = cluster.proposal("t", 0, &[1, 2, 3]);
+    cluster.fence(2);
+    assert_eq!(cluster.partition("t", 0).isr, ids(&[1, 3]));
+    assert_eq!(refused(cluster.send(&before)).0, Reason::StalePartitionEpoch);
+    let (reason, message) = refused(cluster.propose("t", 0, &[1, 2, 3]));
+    assert_eq!(reason, Reason::IneligibleReplica);
+    assert!(message.contains("Node 2") && message.contains("fenced"), "{message}");
+    cluster.fence(1);
+    cluster.fence(3);
+    assert_eq!(cluster.partition("t", 0).leader, None, "and it is not elected");
+    cluster.unfence(1);
+    cluster.unfence(2);
+    assert_eq!(cluster.partition("t", 0).leader, Some(NodeId(1)), "in the ELR since node 3 was alone");
+    cluster.propose("t", 0, &[1, 2]).expect("once it is back it may join");
+}
+
+/// T-22: a proposal was held up; the follower that it admits has restarted since, perhaps without its tail.
+#[test]
+fn t22_a_late_proposal_admits_no_restarted_replica() {
+    let mut cluster = three();
+    cluster.propose("t", 0, &[1, 3]).expect("in force");
+    cluster.ghost.catch_up(cluster.at("t", 0), NodeId(2));
+    let held_up = cluster.proposal("t", 0, &[1, 2, 3]);
+    cluster.join(2, 2);
+    let partition = cluster.partition("t", 0);
+    assert_eq!(
+        partition.partition_epoch, held_up.partitions[0].partition_epoch,
+        "nothing else gives it away"
+    );
+    let (reason, message) = refused(cluster.send(&held_up));
+    assert_eq!(reason, Reason::IneligibleReplica);
+    assert!(message.contains("has registered as"), "{message}");
+    cluster.propose("t", 0, &[1, 2, 3]).expect("heard from anew");
+}
+
+/// T-23.
+#[test]
+fn t23_one_incarnation_has_one_broker_epoch() {
+    let mut cluster = three();
+    let epoch = cluster.epoch(2);
+    let partition = cluster.partition("t", 0);
+    for _ in 0..100 {
+        assert_eq!(cluster.register(2, 1), Ok(epoch));
+    }
+    assert_eq!(cluster.partition("t", 0), partition);
+    let mut last = epoch;
+    for incarnation in 2..20 {
+        let next = cluster.register(2, incarnation).expect("registered");
+        assert!(next > last);
+        last = next;
+    }
+}
+
+/// T-55: two of five nodes expire in the same tick, in every order, planned one on the other as one batch is.
+#[test]
+fn t55_nodes_that_expire_together() {
+    for first in 1..=5 {
+        for second in (1..=5).filter(|second| *second != first) {
+            let mut cluster = Cluster::with_nodes(5);
+            cluster
+                .create(assigned("t", &[&[1, 2, 3], &[2, 3, 4], &[3, 4, 5], &[4, 5, 1], &[5, 1, 2]]))
+                .expect("ok");
+            for index in 0..5 {
+                cluster.write("t", index);
+            }
+            let mut scratch = cluster.state.clone();
+            let mut together = Vec::new();
+            for node in [first, second] {
+                let planned = plan::fence_node(&scratch, NodeId(node), cluster.epoch(node)).expect("current");
+                for change in &planned.changes {
+                    scratch.apply(scratch.applied(), change);
+                }
+                together.extend(planned.changes);
+            }
+            cluster.commit(plan::Decision { changes: together, reply: () });
+            for index in 0..5 {
+                let partition = cluster.partition("t", index);
+                let left = [first, second].map(NodeId);
+                assert!(!partition.isr.iter().any(|node| left.contains(node)), "{partition:?}");
+                assert!(partition.leader.is_some(), "one of three is left");
+            }
+        }
+    }
+}
+
+#[test]
+fn another_minimum_ends_all_eligibility() {
+    let mut cluster = three();
+    cluster.create(assigned("u", &[&[1, 2, 3]])).expect("created");
+    for topic in ["t", "u"] {
+        cluster.propose(topic, 0, &[1]).expect("in force");
+        assert_eq!(cluster.partition(topic, 0).elr, ids(&[2, 3]));
+    }
+    let lower = vec![op(ConfigOpKind::Set, "min.insync.replicas", "1")];
+    cluster.alter(on_topic("t"), false, lower.clone()).expect("altered");
+    let partition = cluster.partition("t", 0);
+    assert_eq!((partition.elr, partition.leader_epoch), (ids(&[]), LeaderEpoch(0)));
+    assert_eq!(partition.partition_epoch, PartitionEpoch(2));
+    assert_eq!(cluster.partition("u", 0).elr, ids(&[2, 3]), "the other topic is not concerned");
+    cluster.write("t", 0);
+
+    // The default of all nodes concerns the topics without a value of their own.
+    cluster.alter(ResourceRef::Resource(ConfigResource::NodeDefault), false, lower).expect("altered");
+    assert_eq!(cluster.partition("u", 0).elr, ids(&[2, 3]));
+    cluster
+        .alter(on_topic("u"), false, vec![op(ConfigOpKind::Delete, "min.insync.replicas", "")])
+        .expect("altered");
+    assert_eq!(cluster.partition("u", 0).elr, ids(&[]));
+    let one = vec![op(ConfigOpKind::Set, "min.insync.replicas", "3")];
+    let node = ResourceRef::Resource(ConfigResource::Node(NodeId(1)));
+    assert_eq!(refused(cluster.alter(node, false, one)).0, Reason::InvalidRequest, "one value for all nodes");
+}
+
+#[test]
+fn a_node_that_holds_something_or_lives_is_not_forgotten() {
+    let mut cluster = three();
+    cluster.join(4, 1);
+    let (reason, message) = refused(cluster.unregister(4));
+    assert_eq!(reason, Reason::NodeInUse);
+    assert!(message.contains("alive"), "{message}");
+    cluster.fence(4);
+    cluster.unregister(4).expect("it holds nothing");
+    assert_eq!(refused(cluster.unregister(4)).0, Reason::UnknownNode);
+    cluster.fence(3);
+    let (reason, message) = refused(cluster.unregister(3));
+    assert_eq!(reason, Reason::NodeInUse);
+    assert!(message.contains("t-0") && message.contains("Reassign"), "{message}");
+    let first = cluster.epoch(3);
+    cluster.join(4, 2);
+    assert!(cluster.epoch(4) > first, "a node that comes back is a new registration");
+}
