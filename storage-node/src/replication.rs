@@ -25,17 +25,21 @@ pub(crate) mod lane_pump;
 pub(crate) mod lane_server;
 pub(crate) mod leader_session;
 pub(crate) mod metrics;
+pub(crate) mod throttle;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use proto_types::ids::TopicPartition;
 
+use crate::clock::Clock;
+
 pub(crate) use follower_lanes::{FollowRequest, FollowerLanes};
 pub(crate) use follower_session::FollowerSession;
 pub(crate) use isr_proposer::IsrProposals;
 pub(crate) use leader_session::LeaderSession;
 pub(crate) use metrics::ReplicationMetrics;
+pub(crate) use throttle::Throttle;
 
 /// Bounds of replication; the configuration has their meaning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,6 +61,23 @@ pub(crate) struct Replication {
     /// Where proposals of in-sync sets go.
     pub(crate) proposals: Arc<IsrProposals>,
     pub(crate) metrics: ReplicationMetrics,
+    pub(crate) throttles: Arc<Throttles>,
+}
+
+/// How fast replicas that are not in sync may catch up.
+#[derive(Debug)]
+pub(crate) struct Throttles {
+    /// From this node as a leader.
+    pub(crate) leader: Throttle,
+    /// By this node as a follower.
+    pub(crate) follower: Throttle,
+}
+
+impl Throttles {
+    /// Without limits.
+    pub(crate) fn new(clock: Clock) -> Self {
+        Self { leader: Throttle::new(clock), follower: Throttle::new(clock) }
+    }
 }
 
 impl std::fmt::Debug for Replication {
@@ -92,7 +113,9 @@ impl Replication {
             broker_epoch: tokio::sync::watch::Sender::new(Some(BrokerEpoch(1))).subscribe(),
             limits: crate::config::Config::default().replication_limits(),
             metrics: ReplicationMetrics::default(),
+            throttles: Arc::new(Throttles::new(Clock::start())),
         };
+        let throttles = Arc::clone(&parts.throttles);
         // Some tests have no runtime of their own; theirs runs nothing.
         let runtime = tokio::runtime::Handle::try_current().unwrap_or_else(|_| {
             let runtime =
@@ -105,6 +128,7 @@ impl Replication {
             lanes: FollowerLanes::new(parts, runtime),
             proposals: Arc::default(),
             metrics: ReplicationMetrics::default(),
+            throttles,
         })
     }
 }

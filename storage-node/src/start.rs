@@ -21,8 +21,9 @@ use crate::published_image::PublishedImage;
 use crate::replication::data_thread::DataThread;
 use crate::replication::follower_lanes::LaneParts;
 use crate::replication::isr_proposer::IsrProposer;
+use crate::replication::lane_pump::LeaderThrottle;
 use crate::replication::lane_server::{self, LaneServer, LaneServerSlot};
-use crate::replication::{FollowerLanes, IsrProposals, Replication, ReplicationMetrics};
+use crate::replication::{FollowerLanes, IsrProposals, Replication, ReplicationMetrics, Throttles};
 use crate::session::{Session, SessionState};
 use crate::shard_logs::{self, ShardLogs, ShardLogsSlot};
 use crate::supervisor::Supervisor;
@@ -147,8 +148,15 @@ fn run(
         broker_epoch: broker_epoch.subscribe(),
         limits: config.replication_limits(),
         metrics: metrics.replication.clone(),
+        throttles: Arc::new(Throttles::new(clock)),
+    };
+    let throttle = LeaderThrottle {
+        me: NodeId(config.node_id),
+        throttles: Arc::clone(&lane_parts.throttles),
+        published: Arc::clone(&published),
     };
     let replication = Arc::new(Replication {
+        throttles: Arc::clone(&lane_parts.throttles),
         lanes: FollowerLanes::new(lane_parts, data.runtime().clone()),
         proposals: Arc::new(IsrProposals::default()),
         metrics: metrics.replication.clone(),
@@ -172,6 +180,7 @@ fn run(
         &partitions,
         config.replication_limits(),
         metrics.replication,
+        throttle,
     ));
     assert!(served.is_ok(), "the partitions are started once");
 

@@ -40,7 +40,7 @@ pub static NODE_CONFIGS: &[ConfigDef] = rows! {
         "Whether topics may be deleted at all.";
     "fetch.max.bytes", Int, Some("57671680"), Min(1024), read_only_row =>
         "Most bytes that one fetch answer carries, whatever the client asks for.";
-    "follower.replication.throttled.rate", Long, Some("9223372036854775807"), Min(0), later =>
+    "follower.replication.throttled.rate", Long, Some("9223372036854775807"), Min(0) =>
         "Bytes per second for throttled replicas, follower's side.";
     "group.consumer.assignors", List, Some("uniform,range"), Any, later, read_only_row =>
         "Assignors that the server offers to consumer groups.";
@@ -68,7 +68,7 @@ pub static NODE_CONFIGS: &[ConfigDef] = rows! {
         "Smallest session time-out that a classic member may ask for.";
     "leader.imbalance.check.interval.seconds", Long, Some("300"), Min(1), read_only_row =>
         "How often the controller looks for partitions that are not led by their preferred leader.";
-    "leader.replication.throttled.rate", Long, Some("9223372036854775807"), Min(0), later =>
+    "leader.replication.throttled.rate", Long, Some("9223372036854775807"), Min(0) =>
         "Bytes per second for throttled replicas, leader's side.";
     "listener.security.protocol.map", String, Some("SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT"), Any, read_only_row =>
         "Which security protocol each listener name speaks.";
@@ -185,7 +185,7 @@ pub static NODE_CONFIGS: &[ConfigDef] = rows! {
         "Bytes per second for moves between data directories.";
     "replica.fetch.max.bytes", Int, Some("1048576"), Min(0), later, read_only_row =>
         "Most bytes of one partition in one replication message.";
-    "replica.lag.time.max.ms", Long, Some("30000"), Any, later, read_only_row =>
+    "replica.lag.time.max.ms", Long, Some("30000"), Any, read_only_row =>
         "A follower that has not been caught up for so long leaves the ISR.";
     "replica.selector.class", String, None, OneOf(&["org.apache.kafka.common.replica.LeaderSelector", "org.apache.kafka.common.replica.RackAwareReplicaSelector"]), read_only_row =>
         "How a consumer's nearest replica is chosen.";

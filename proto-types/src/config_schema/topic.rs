@@ -28,11 +28,11 @@ pub static TOPIC_CONFIGS: &[ConfigDef] = rows! {
         "Flush after so many records. Weir flushes every acknowledged byte unless `weir.flush=os`.";
     "flush.ms", Long, Some("9223372036854775807"), Min(0), later =>
         "Flush after so long. Weir flushes every acknowledged byte unless `weir.flush=os`.";
-    "follower.replication.throttled.replicas", List, Some(""), ThrottledReplicas, later =>
+    "follower.replication.throttled.replicas", List, Some(""), ThrottledReplicas =>
         "Replicas whose catching up is throttled on the follower's side, or `*` for all.";
     "index.interval.bytes", Int, Some("4096"), Min(0) =>
         "An offset index entry is written about every so many bytes of log.";
-    "leader.replication.throttled.replicas", List, Some(""), ThrottledReplicas, later =>
+    "leader.replication.throttled.replicas", List, Some(""), ThrottledReplicas =>
         "Replicas whose catching up is throttled on the leader's side, or `*` for all.";
     "local.retention.bytes", Long, Some("-2"), Min(-2), later =>
         "With remote storage: bytes kept on local disk per partition; -2 means `retention.bytes`.";

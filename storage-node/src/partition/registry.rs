@@ -240,6 +240,7 @@ impl Partitions {
     /// Makes the copies match `image`, given what `delta` says has changed. When it returns, every copy that this node
     /// leads is open (or failed), and every dropped one is gone.
     pub(crate) async fn apply(&self, image: &ClusterImage, delta: &ImageDelta) {
+        self.set_throttles(image);
         let mut partitions: BTreeSet<TopicPartition> = delta.partitions.clone();
         let mut settings_changed = BTreeSet::new();
         let all = delta.configs.iter().any(|of| !matches!(of, ConfigResource::Topic(_)));
@@ -280,6 +281,15 @@ impl Partitions {
         if !self.strays_named.swap(true, Ordering::Relaxed) {
             self.name_strays(image);
         }
+    }
+
+    fn set_throttles(&self, image: &ClusterImage) {
+        let view = ConfigView::new(image, self.config.node, &self.config.file_configs);
+        let rate =
+            |name| view.node_value(name).and_then(|value| value.trim().parse().ok()).unwrap_or(u64::MAX);
+        let throttles = &self.config.replication.throttles;
+        throttles.leader.set(rate("leader.replication.throttled.rate"));
+        throttles.follower.set(rate("follower.replication.throttled.rate"));
     }
 
     /// Names the logs on this node's disks that the metadata does not place here: left behind by topics that were deleted

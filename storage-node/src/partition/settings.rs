@@ -7,6 +7,8 @@ use records::TimestampType;
 use storage_node_core::effective_config::ConfigView;
 use storage_node_core::{FlushMode, ReplicaConfig};
 
+use crate::replication::throttle::ThrottledReplicas;
+
 /// Bounds of the partition runtime that Kafka has no name for and that are the same for all topics.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct TopicLimits {
@@ -52,6 +54,10 @@ pub(crate) struct TopicSettings {
     pub(crate) unpacked_batch_bytes_max: usize,
     /// `producer.id.expiration.ms`: an idempotent producer is forgotten after so long.
     pub(crate) producer_expiration_ms: i64,
+    /// `leader.replication.throttled.replicas`.
+    pub(crate) leader_throttled: ThrottledReplicas,
+    /// `follower.replication.throttled.replicas`.
+    pub(crate) follower_throttled: ThrottledReplicas,
     /// What the replica acts on.
     pub(crate) replica: ReplicaConfig,
     /// What the log acts on.
@@ -98,6 +104,8 @@ impl TopicSettings {
             timestamp_after_ms_max: number("message.timestamp.after.max.ms", 3_600_000),
             unpacked_batch_bytes_max: unpacked,
             producer_expiration_ms: expiration.trim().parse().unwrap_or(86_400_000),
+            leader_throttled: ThrottledReplicas::parse(&text("leader.replication.throttled.replicas")),
+            follower_throttled: ThrottledReplicas::parse(&text("follower.replication.throttled.replicas")),
             replica: ReplicaConfig {
                 min_insync: size("min.insync.replicas", 1),
                 flush: match text("weir.flush").as_str() {

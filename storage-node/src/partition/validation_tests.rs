@@ -1,4 +1,5 @@
 use super::*;
+use crate::replication::throttle::ThrottledReplicas;
 use log_engine::LogConfig;
 use records::BatchBuilder;
 use storage_node_core::{FlushMode, ReplicaConfig};
@@ -17,6 +18,8 @@ fn settings() -> TopicSettings {
         timestamp_after_ms_max: 3_600_000,
         unpacked_batch_bytes_max: 1 << 20,
         producer_expiration_ms: 86_400_000,
+        leader_throttled: ThrottledReplicas::Nobody,
+        follower_throttled: ThrottledReplicas::Nobody,
         replica: ReplicaConfig {
             min_insync: 1,
             flush: FlushMode::Ack,

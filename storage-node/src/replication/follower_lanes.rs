@@ -18,12 +18,13 @@ use storage_node_core::SessionKey;
 use storage_node_core::image::ClusterImage;
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
+use tokio::time::timeout;
 
 use super::batches_from_leader::check_batches;
 use super::follower_session::{FollowerSession, LogEnds};
-use super::{ReplicationLimits, ReplicationMetrics, lane_of};
+use super::{ReplicationLimits, ReplicationMetrics, Throttles, lane_of};
 use crate::disk::event::{BatchesFromLeader, Event, FromLeader};
-use crate::disk::event_queue::EventQueue;
+use crate::partition::handle::Shared;
 use crate::published_image::PublishedImage;
 
 /// Longer than any process lives.
@@ -36,7 +37,7 @@ const FRAME_COST_MIN: usize = 512;
 /// What a replica asks for.
 #[derive(Debug)]
 pub(crate) struct FollowRequest {
-    pub(crate) id: TopicPartition,
+    pub(crate) partition: Arc<Shared>,
     pub(crate) key: SessionKey,
     pub(crate) leader: NodeId,
     pub(crate) leader_epoch: proto_types::ids::LeaderEpoch,
@@ -60,6 +61,7 @@ pub(crate) struct LaneParts {
     pub(crate) broker_epoch: watch::Receiver<Option<BrokerEpoch>>,
     pub(crate) limits: ReplicationLimits,
     pub(crate) metrics: ReplicationMetrics,
+    pub(crate) throttles: Arc<Throttles>,
 }
 
 /// What is shared by the lanes to one leader's node.
@@ -88,6 +90,8 @@ struct LaneState {
     queue: VecDeque<Arc<FollowerSession>>,
     /// Sessions that the leader has heard of and that are over.
     closing: Vec<SessionId>,
+    /// Sessions whose credit is withheld because they catch up too fast.
+    held_back: Vec<Arc<FollowerSession>>,
 }
 
 /// Whom a lane reaches.
@@ -103,26 +107,22 @@ impl FollowerLanes {
         Self { parts, runtime, next_session: AtomicU64::new(1), leaders: Mutex::default() }
     }
 
-    /// Opens a session. What comes of it comes through `queue`.
-    pub(crate) fn open(
-        &self,
-        request: &FollowRequest,
-        queue: &Arc<EventQueue<Event>>,
-    ) -> Arc<FollowerSession> {
-        let lane = self.lane(request.leader, request.id);
+    /// Opens a session. What comes of it comes through the partition's queue.
+    pub(crate) fn open(&self, request: FollowRequest) -> Arc<FollowerSession> {
+        let id = request.partition.id;
+        let lane = self.lane(request.leader, id);
         let session = SessionId(self.next_session.fetch_add(1, Ordering::Relaxed));
         let open = OpenSession {
             session,
-            partition: request.id,
+            partition: id,
             leader_epoch: request.leader_epoch,
             log_start: request.ends.log_start,
             log_end: request.ends.log_end,
             last_epoch: request.ends.last_epoch,
             credit_bytes: self.credit(&lane),
         };
-        let queue = Arc::clone(queue);
-        let session =
-            Arc::new(FollowerSession::new(request.key, request.leader, open, Arc::clone(&lane), queue));
+        let FollowRequest { key, leader, partition, .. } = request;
+        let session = Arc::new(FollowerSession::new(key, leader, open, Arc::clone(&lane), partition));
         lane.add(&session);
         session
     }
@@ -268,9 +268,14 @@ impl FollowerLane {
         let mut frames = Vec::new();
         loop {
             let woken = self.wake.notified();
+            self.let_go();
             self.take_frames(&mut frames);
             if frames.is_empty() {
-                woken.await;
+                match self.held_back_for() {
+                    None => woken.await,
+                    // Whichever comes first: there is something to send, or credit may be given again.
+                    Some(pause) => drop(timeout(pause, woken).await),
+                }
                 continue;
             }
             let encoded = frames.drain(..).map(|frame| Bytes::from(proto_types::encode(&frame))).collect();
@@ -287,7 +292,45 @@ impl FollowerLane {
         while frames.len() < FRAMES_PER_WRITE
             && let Some(session) = state.queue.pop_front()
         {
-            session.take_frames(frames);
+            let throttled = self.is_throttled(&session);
+            if session.take_frames(throttled, frames) {
+                state.held_back.push(session);
+            }
+        }
+    }
+
+    /// Whether the session may not catch up as fast as it can (KIP-73).
+    fn is_throttled(&self, session: &FollowerSession) -> bool {
+        let Self { parts, .. } = self;
+        let throttled =
+            || session.partition.settings.load().follower_throttled.has(session.id.partition, self.me());
+        let in_sync = || {
+            let image = parts.published.load();
+            image.partition(session.id).is_some_and(|state| state.isr.contains(&self.me()))
+        };
+        parts.throttles.follower.is_set() && throttled() && !in_sync()
+    }
+
+    fn me(&self) -> NodeId {
+        let number = self.parts.transport.identity().node_id();
+        NodeId(i32::try_from(number).expect("a certificate of a storage node was checked at start"))
+    }
+
+    /// For how long credit that is withheld stays so.
+    fn held_back_for(&self) -> Option<Duration> {
+        if self.state.lock().held_back.is_empty() {
+            return None;
+        }
+        Some(self.parts.throttles.follower.wait().unwrap_or(Duration::ZERO))
+    }
+
+    /// Gives credit that was withheld, as far as the rate allows.
+    fn let_go(&self) {
+        let throttle = &self.parts.throttles.follower;
+        while throttle.wait().is_none() {
+            let Some(session) = self.state.lock().held_back.pop() else { return };
+            throttle.take(session.let_go());
+            self.queue(&session);
         }
     }
 
@@ -385,6 +428,7 @@ impl FollowerLane {
             let mut state = self.state.lock();
             state.queue.clear();
             state.closing.clear();
+            state.held_back.clear();
             state.sessions.drain().map(|(_, session)| session).collect()
         };
         self.node_sessions.fetch_sub(sessions.len(), Ordering::Relaxed);

@@ -13,7 +13,7 @@ use storage_node_core::SessionKey;
 use super::batches_from_leader::Expected;
 use super::follower_lanes::FollowerLane;
 use crate::disk::event::Event;
-use crate::disk::event_queue::EventQueue;
+use crate::partition::handle::Shared;
 
 /// See the module.
 pub(crate) struct FollowerSession {
@@ -24,7 +24,7 @@ pub(crate) struct FollowerSession {
     pub(crate) id: TopicPartition,
     pub(crate) leader: NodeId,
     pub(crate) lane: Arc<FollowerLane>,
-    queue: Arc<EventQueue<Event>>,
+    pub(crate) partition: Arc<Shared>,
     state: Mutex<State>,
 }
 
@@ -34,6 +34,10 @@ struct State {
     expected: Expected,
     ack: Option<(Offset, Offset)>,
     credit_bytes: u64,
+    /// What the leader was told last.
+    told: (Offset, Offset),
+    /// Credit that is withheld because the session catches up too fast.
+    withheld_bytes: u64,
     marks: Option<Marks>,
     /// It waits in the lane's queue.
     queued: bool,
@@ -60,7 +64,7 @@ impl FollowerSession {
         leader: NodeId,
         open: OpenSession,
         lane: Arc<FollowerLane>,
-        queue: Arc<EventQueue<Event>>,
+        partition: Arc<Shared>,
     ) -> Self {
         let expected = Expected {
             next: open.log_end.0,
@@ -69,16 +73,26 @@ impl FollowerSession {
             epoch_min: open.last_epoch,
         };
         let state = State {
-            open: Some(open),
+            open: None,
             expected,
             ack: None,
             credit_bytes: 0,
+            told: (open.log_start, open.log_start),
+            withheld_bytes: 0,
             marks: None,
             queued: true,
             closed: false,
         };
-        let (wire, id) = (open_id(&state), open_partition(&state));
-        Self { key, wire, id, leader, lane, queue, state: Mutex::new(state) }
+        let (wire, id) = (open.session, open.partition);
+        Self {
+            key,
+            wire,
+            id,
+            leader,
+            lane,
+            partition,
+            state: Mutex::new(State { open: Some(open), ..state }),
+        }
     }
 
     /// Tells the leader how far the log is, and gives back credit of what was appended.
@@ -108,23 +122,33 @@ impl FollowerSession {
         !std::mem::replace(&mut self.state.lock().closed, true)
     }
 
-    /// What is to be sent of it now, in order.
-    pub(crate) fn take_frames(&self, frames: &mut Vec<FollowerFrame>) {
+    /// What is to be sent of it now, in order. True if credit was withheld for the first time.
+    pub(crate) fn take_frames(&self, withhold: bool, frames: &mut Vec<FollowerFrame>) -> bool {
         let mut state = self.state.lock();
         state.queued = false;
         if state.closed {
-            return;
+            return false;
         }
         frames.extend(state.open.take().map(FollowerFrame::Open));
-        if let Some((appended, flushed)) = state.ack.take() {
-            let credit_bytes = std::mem::take(&mut state.credit_bytes);
-            frames.push(FollowerFrame::Ack(SessionAck {
-                session: self.wire,
-                appended,
-                flushed,
-                credit_bytes,
-            }));
+        let Some((appended, flushed)) = state.ack.take() else { return false };
+        state.told = (appended, flushed);
+        let mut credit_bytes = std::mem::take(&mut state.credit_bytes);
+        let first = withhold && state.withheld_bytes == 0 && credit_bytes > 0;
+        if withhold {
+            state.withheld_bytes += std::mem::take(&mut credit_bytes);
         }
+        frames.push(FollowerFrame::Ack(SessionAck { session: self.wire, appended, flushed, credit_bytes }));
+        first
+    }
+
+    /// Gives back the credit that was withheld; how much that was.
+    pub(crate) fn let_go(&self) -> u64 {
+        let mut state = self.state.lock();
+        let bytes = std::mem::take(&mut state.withheld_bytes);
+        state.credit_bytes += bytes;
+        let told = state.told;
+        state.ack.get_or_insert(told);
+        bytes
     }
 
     /// What it expects next.
@@ -149,14 +173,6 @@ impl FollowerSession {
 
     /// Tells the log thread. A queue that is closed belongs to a node that is stopping.
     pub(crate) fn tell(&self, event: Event) {
-        drop(self.queue.push(event));
+        drop(self.partition.queue.push(event));
     }
-}
-
-fn open_id(state: &State) -> SessionId {
-    state.open.as_ref().expect("it was not sent yet").session
-}
-
-fn open_partition(state: &State) -> TopicPartition {
-    state.open.as_ref().expect("it was not sent yet").partition
 }

@@ -6,21 +6,24 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
 use log_engine::{LogReader, LogSlice, ReadError};
-use proto_types::ids::Offset;
+use proto_types::ids::{NodeId, Offset};
 use proto_types::replication_api::{Batches, LeaderFrame, SessionAnswer, SessionId};
 use quic_transport::FrameSender;
 use storage_node_core::{Pump, PumpStep, Push};
+use tokio::time::{Instant, sleep_until};
 
 use super::leader_session::{LeaderLane, LeaderSession, LeaderWord};
-use super::{ReplicationLimits, ReplicationMetrics};
+use super::{ReplicationLimits, ReplicationMetrics, Throttles};
 use crate::disk::event::Event;
 use crate::disk::read_pool::ReadPool;
+use crate::published_image::PublishedImage;
 
 /// Bytes after which what was gathered is written.
 const WRITE_BYTES: usize = 1 << 20;
@@ -35,6 +38,10 @@ pub(crate) struct LanePump {
     read_pool: ReadPool,
     sessions: HashMap<SessionId, Pumping>,
     reads: FuturesUnordered<BoxFuture<'static, ColdRead>>,
+    throttle: LeaderThrottle,
+    /// Sessions that wait until the rate allows more, and until when.
+    held_back: Vec<Arc<LeaderSession>>,
+    held_back_until: Instant,
     /// Pushes that wait until fewer reads are under way.
     waiting: VecDeque<(SessionId, Push)>,
     frames: Vec<Bytes>,
@@ -67,6 +74,7 @@ impl LanePump {
         limits: ReplicationLimits,
         metrics: ReplicationMetrics,
         read_pool: ReadPool,
+        throttle: LeaderThrottle,
     ) -> Self {
         Self {
             lane,
@@ -75,6 +83,9 @@ impl LanePump {
             read_pool,
             sessions: HashMap::new(),
             reads: FuturesUnordered::new(),
+            throttle,
+            held_back: Vec::new(),
+            held_back_until: Instant::now(),
             waiting: VecDeque::new(),
             frames: Vec::new(),
             frames_bytes: 0,
@@ -103,6 +114,9 @@ impl LanePump {
             tokio::select! {
                 () = self.lane.wait() => {}
                 Some(read) = self.reads.next(), if !self.reads.is_empty() => self.on_read(read),
+                () = sleep_until(self.held_back_until), if !self.held_back.is_empty() => {
+                    self.held_back.drain(..).for_each(|session| session.wake());
+                }
                 () = sender.closed() => return "the follower's node does not listen any more".to_owned(),
             }
         }
@@ -151,6 +165,11 @@ impl LanePump {
         }
         pumping.pump.add_credit(pumping.session.take_credit());
         if pumping.reading {
+            return;
+        }
+        if let Some(pause) = self.throttle.pause(&pumping.session) {
+            self.held_back.push(Arc::clone(&pumping.session));
+            self.held_back_until = Instant::now() + pause;
             return;
         }
         let view = pumping.session.partition.view();
@@ -232,6 +251,7 @@ impl LanePump {
         self.frames_bytes += sent;
         self.frames.push(chunk.bytes);
         self.metrics.on_sent(sent);
+        self.throttle.on_sent(&session, sent);
         // There may be more; it is the turn of the others first.
         session.wake();
     }
@@ -240,6 +260,36 @@ impl LanePump {
         let bytes = Bytes::from(proto_types::encode(frame));
         self.frames_bytes += bytes.len();
         self.frames.push(bytes);
+    }
+}
+
+/// Holds followers back that are not in sync (KIP-73).
+#[derive(Clone)]
+pub(crate) struct LeaderThrottle {
+    pub(crate) me: NodeId,
+    pub(crate) throttles: Arc<Throttles>,
+    pub(crate) published: Arc<PublishedImage>,
+}
+
+impl LeaderThrottle {
+    /// How long the session must pause, if it is held back.
+    fn pause(&self, session: &LeaderSession) -> Option<Duration> {
+        self.throttles.leader.wait().filter(|_| self.concerns(session))
+    }
+
+    fn on_sent(&self, session: &LeaderSession, bytes: usize) {
+        if self.throttles.leader.is_set() && self.concerns(session) {
+            self.throttles.leader.take(bytes as u64);
+        }
+    }
+
+    fn concerns(&self, session: &LeaderSession) -> bool {
+        let id = session.open.partition;
+        let in_sync = || {
+            let image = self.published.load();
+            image.partition(id).is_some_and(|state| state.isr.contains(&session.from))
+        };
+        session.partition.settings().leader_throttled.has(id.partition, self.me) && !in_sync()
     }
 }
 

@@ -12,7 +12,7 @@ use proto_types::replication_api::{
 use quic_transport::{Call, FrameReceiver, FrameSender, MessageKind, Role, Roles, Router};
 use storage_node_core::SessionKey;
 
-use super::lane_pump::LanePump;
+use super::lane_pump::{LanePump, LeaderThrottle};
 use super::leader_session::{LeaderLane, LeaderSession, LeaderWord};
 use super::{ReplicationLimits, ReplicationMetrics};
 use crate::disk::event::Event;
@@ -27,6 +27,7 @@ pub(crate) struct LaneServer {
     partitions: Weak<Partitions>,
     limits: ReplicationLimits,
     metrics: ReplicationMetrics,
+    throttle: LeaderThrottle,
     next_key: AtomicU64,
 }
 
@@ -62,9 +63,10 @@ impl LaneServer {
         partitions: &Arc<Partitions>,
         limits: ReplicationLimits,
         metrics: ReplicationMetrics,
+        throttle: LeaderThrottle,
     ) -> Self {
         let partitions = Arc::downgrade(partitions);
-        Self { cluster_id, partitions, limits, metrics, next_key: AtomicU64::new(1) }
+        Self { cluster_id, partitions, limits, metrics, throttle, next_key: AtomicU64::new(1) }
     }
 
     async fn serve(&self, call: Call, sender: FrameSender, receiver: FrameReceiver) {
@@ -91,7 +93,8 @@ impl LaneServer {
         else {
             return;
         };
-        let pump = LanePump::new(Arc::clone(&lane.shared), self.limits, self.metrics.clone(), read_pool);
+        let (shared, metrics) = (Arc::clone(&lane.shared), self.metrics.clone());
+        let pump = LanePump::new(shared, self.limits, metrics, read_pool, self.throttle.clone());
         let reason = tokio::select! {
             reason = lane.listen(receiver) => reason,
             reason = pump.run(sender) => reason,

@@ -199,8 +199,8 @@ impl Slot {
         leader_epoch: LeaderEpoch,
         ends: LogEnds,
     ) {
-        let request = FollowRequest { id: self.shared.id, key, leader, leader_epoch, ends };
-        let session = self.replicating.replication.lanes.open(&request, &self.shared.queue);
+        let request = FollowRequest { partition: Arc::clone(&self.shared), key, leader, leader_epoch, ends };
+        let session = self.replicating.replication.lanes.open(request);
         self.replicating.credit_bytes = 0;
         if let Some(before) = self.replicating.following.replace(session) {
             before.close();
