@@ -179,6 +179,13 @@ impl Followers {
         })
     }
 
+    /// Whether `isr` lacks somebody who is in sync or may have become so.
+    pub(crate) fn lacks_a_member(&self, isr: &[NodeId]) -> bool {
+        self.list
+            .iter()
+            .any(|follower| (follower.in_sync || follower.proposed) && !isr.contains(&follower.node))
+    }
+
     /// Members of the in-sync set by the metadata, the leader included.
     pub(crate) fn in_sync(&self) -> usize {
         self.list.iter().filter(|follower| follower.in_sync).count() + 1

@@ -155,7 +155,7 @@ pub struct IsrAnswered {
 /// See [`IsrAnswered`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum IsrOutcome {
-    /// The controller answered with the state that is in force.
+    /// The controller answered with the state that is in force. A state that drops a member waits for the metadata.
     Accepted(NewEpoch),
     /// The controller refused the proposal, and no copy of it can still be on its way. If one can, the outcome is unknown.
     Refused,

@@ -451,6 +451,14 @@ impl Replica {
         answered: IsrAnswered,
         actions: &mut Vec<Action>,
     ) {
+        if let IsrOutcome::Accepted(new) = &answered.outcome
+            && self.drops_a_member(new)
+        {
+            // The answer may have overtaken the configs that the controller decided by: it may need more replicas in sync
+            // than are needed here, and keep who is dropped as eligible. The metadata tells both, in their order; until then
+            // the member counts.
+            return;
+        }
         if let Role::Leader(leader) = &mut self.role
             && (leader.epoch, self.partition_epoch) == (answered.leader_epoch, answered.partition_epoch)
         {
@@ -459,6 +467,18 @@ impl Replica {
         match answered.outcome {
             IsrOutcome::Accepted(new) => self.on_new_epoch(now, epochs, new, actions),
             IsrOutcome::Refused | IsrOutcome::Unknown => {}
+        }
+    }
+
+    /// Whether a newer state of this leadership lacks somebody who counts for the high watermark now.
+    fn drops_a_member(&self, new: &NewEpoch) -> bool {
+        match &self.role {
+            Role::Leader(leader) => {
+                new.leader_epoch == leader.epoch
+                    && new.partition_epoch > self.partition_epoch
+                    && leader.followers.lacks_a_member(&new.isr)
+            }
+            Role::Follower(_) | Role::Offline(_) => false,
         }
     }
 

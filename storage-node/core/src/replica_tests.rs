@@ -632,7 +632,12 @@ fn t15_who_lags_leaves_and_what_waited_for_it_is_answered_with_the_new_set() {
     let actions = bench.step(Input::Tick);
     assert_eq!(proposed(&actions), Some(vec![(2, 20), (1, UNHEARD)]));
     assert_eq!(replies(&actions), [], "it is in sync until the controller says otherwise");
-    let actions = bench.isr_answered(1, 1, accepted(2, &[1, 2]));
+    assert_eq!(
+        bench.isr_answered(1, 1, accepted(2, &[1, 2])),
+        [],
+        "the metadata brings it, with its configs"
+    );
+    let actions = bench.epoch(1, 2, Some(1), 3, &[1, 2]);
     assert_eq!(replies(&actions), [(ticket, Ok(4))]);
     assert_eq!(bench.replica.counters().isr_shrinks, 1);
 }
@@ -707,7 +712,25 @@ fn t19_a_proposal_of_unknown_outcome_counts_until_it_is_settled() {
     bench.now = 60;
     assert!(proposed(&bench.step(Input::Tick)).is_some());
     let actions = bench.isr_answered(1, 1, accepted(2, &[1]));
+    assert_eq!(replies(&actions), [], "the metadata has not said so yet");
+    let actions = bench.epoch(1, 2, Some(1), 3, &[1]);
     assert_eq!(replies(&actions), [(ticket, Ok(10))]);
+}
+
+/// Seed 3516 of the simulator: the answer overtakes a rise of min.insync.replicas, by which the controller keeps the member
+/// that is dropped as eligible.
+#[test]
+fn an_answer_that_drops_a_member_waits_for_the_metadata_and_its_configs() {
+    let mut bench = Bench::leader(CONFIG, 3, &[1, 2]);
+    bench.open(2, 1, 0);
+    bench.ack(2, 0, 0);
+    bench.produce(Acks::All, 10, None);
+    bench.flushed(10);
+    bench.isr_answered(1, 1, accepted(2, &[1]));
+    assert_eq!(bench.replica.view().high_watermark, Offset(0));
+    bench.step(Input::ConfigChanged(ReplicaConfig { min_insync: 2, ..CONFIG }));
+    bench.epoch(1, 2, Some(1), 3, &[1]);
+    assert_eq!(bench.replica.view().high_watermark, Offset(0), "too few are in sync");
 }
 
 #[test]
