@@ -163,14 +163,13 @@ impl Controller {
         Ok((reply, committed))
     }
 
-    /// Fences whoever was silent for too long.
-    pub(crate) fn look_for_expired(&mut self, now: i64) -> Vec<Committed> {
+    /// Who was silent for too long.
+    pub(crate) fn expired(&mut self, now: i64) -> Vec<Verdict> {
         let state = self.state().clone();
-        let verdicts = self.sessions.expired(Millis(now), &state);
-        verdicts.into_iter().filter_map(|verdict| self.carry_out(verdict)).collect()
+        self.sessions.expired(Millis(now), &state)
     }
 
-    fn carry_out(&mut self, verdict: Verdict) -> Option<Committed> {
+    pub(crate) fn carry_out(&mut self, verdict: Verdict) -> Option<Committed> {
         let Verdict { node, broker_epoch, fence, .. } = verdict;
         let decide = if fence { plan::fence_node } else { plan::unfence_node };
         let committed = match decide(self.state(), node, broker_epoch) {

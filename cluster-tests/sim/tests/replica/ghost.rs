@@ -14,8 +14,10 @@ pub(crate) type Run = (usize, u64);
 
 #[derive(Debug, Default)]
 pub(crate) struct PartitionGhost {
-    /// Everything that was ever committed, without gap from `0`.
+    /// Everything that was ever committed, without gap from `first`.
     committed: Vec<Batch>,
+    /// Where the list begins: at 0, but after an unclean election of a log that begins later there.
+    first: i64,
     /// Below it everything is committed.
     pub(crate) high_watermark: i64,
     /// The part of it that every eligible replica must have. Smaller only after an unclean election, whose winner shows
@@ -73,7 +75,7 @@ impl PartitionGhost {
     /// Whether `log` holds every committed record below `end` that lies above its start. By R2 it is enough to look at the
     /// last one.
     pub(crate) fn is_in(&self, log: &ModelLog, end: i64) -> bool {
-        end <= log.start || (log.end() >= end && log.at(end - 1) == self.at(end - 1))
+        end <= log.start.max(self.first) || (log.end() >= end && log.at(end - 1) == self.at(end - 1))
     }
 
     /// A leader's high watermark covers more: it is committed.
@@ -82,8 +84,9 @@ impl PartitionGhost {
         assert!(log.start <= from, "R1: a leader begins at {} and {from} was the high watermark", log.start);
         let first = log.batches.partition_point(|batch| batch.end <= from);
         for batch in log.batches[first..].iter().take_while(|batch| batch.end <= high_watermark) {
-            let end = self.committed.last().map_or(0, |last| last.end);
-            assert!(batch.base == end, "R9: after {end} {batch:?} was committed");
+            let end = self.end();
+            let continues = batch.base == end || (self.committed.is_empty() && batch.base < end);
+            assert!(continues, "R9: after {end} {batch:?} was committed");
             if let Some(stamp) = batch.producer {
                 let key = (stamp.producer_id, stamp.producer_epoch, stamp.base_sequence);
                 let before = self.sequences.insert(key, batch.base).filter(|before| *before >= log.start);
@@ -91,14 +94,15 @@ impl PartitionGhost {
             }
             self.committed.push(*batch);
         }
-        let end = self.committed.last().map_or(0, |last| last.end);
+        let end = self.end();
         assert!(end == high_watermark, "R7: the high watermark {high_watermark} is not between two batches");
         self.high_watermark = high_watermark;
         self.sure = high_watermark;
     }
 
-    /// Cuts the committed list to what `log` has of it, and lets only what is `durable` count as sure.
-    pub(crate) fn cut_to(&mut self, log: &ModelLog, durable: i64) {
+    /// Cuts the committed list to what `log` has of it, and lets only what is `durable` count as sure. Below `shown` the
+    /// log's owner takes everything for committed.
+    pub(crate) fn cut_to(&mut self, log: &ModelLog, durable: i64, shown: i64) {
         let shared = |batch: &Batch| batch.end <= log.start || log.at(batch.base) == Some(batch);
         let keep = self.committed.iter().position(|batch| !shared(batch)).unwrap_or(self.committed.len());
         for gone in self.committed.drain(keep..) {
@@ -106,9 +110,25 @@ impl PartitionGhost {
                 self.sequences.remove(&(stamp.producer_id, stamp.producer_epoch, stamp.base_sequence));
             }
         }
-        self.high_watermark = self.committed.last().map_or(0, |last| last.end);
+        if self.end() < log.start || self.first > log.end() {
+            // Nothing of it is left that could be compared.
+            self.committed.clear();
+            self.sequences.clear();
+            self.first = log.start;
+        }
+        self.high_watermark = self.end();
         self.sure = self.sure.min(self.high_watermark).min(durable);
         self.acknowledged.split_off(&self.high_watermark);
+        // What the winner itself took for committed it shows from the first moment on.
+        if shown > self.high_watermark {
+            let sure = self.sure;
+            self.commit(log, shown);
+            self.sure = sure;
+        }
+    }
+
+    fn end(&self) -> i64 {
+        self.committed.last().map_or(self.first, |last| last.end)
     }
 
     /// A producer was told that its batch is committed.

@@ -126,9 +126,10 @@ impl World {
             return;
         }
         let log = &copy.log;
+        let shown = copy.live.as_ref().expect("it leads").replica.positions().high_watermark.0;
         let durable = if os { log.end() } else { log.flushed };
         if ghost.suspended {
-            ghost.cut_to(log, durable);
+            ghost.cut_to(log, durable, shown);
             ghost.suspended = false;
             self.ghost.mark("leader begins after an unclean election");
         } else if !ghost.is_in(log, ghost.sure) {
@@ -142,7 +143,7 @@ impl World {
             self.ghost.mark("leader that was replaced before it began");
         } else if !ghost.is_in(log, ghost.high_watermark) {
             // What an unclean leader showed though nobody else had to have it.
-            ghost.cut_to(log, durable);
+            ghost.cut_to(log, durable, shown);
             ghost.unclean_epoch = epoch;
         } else if epoch < current {
             self.ghost.mark("leader of an old epoch began");

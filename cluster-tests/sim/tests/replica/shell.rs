@@ -254,9 +254,10 @@ impl World {
 
     pub(crate) fn controller_looks(&mut self) {
         let now = self.now;
-        for committed in self.controller.look_for_expired(now) {
+        for verdict in self.controller.expired(now) {
             self.ghost.mark("session ran out");
-            self.committed(Some(committed));
+            let committed = self.controller.carry_out(verdict);
+            self.committed(committed);
         }
         // What a feed has not brought, because the node was cut off, it brings later.
         for node in 0..self.nodes.len() {
