@@ -71,6 +71,17 @@ fn an_order_or_fewer_replicas_need_nobody() {
     );
 }
 
+/// Else the replica that goes, late to hear of it, could be wanted again and join with the log that it is about to delete.
+#[test]
+fn a_partition_that_a_replica_leaves_has_a_new_epoch_though_its_leader_stays() {
+    let mut cluster = five();
+    let before = cluster.partition("t", 0);
+    cluster.reassign("t", 0, Some(&[1, 2])).expect("done");
+    let after = cluster.partition("t", 0);
+    assert_eq!((after.leader, after.replicas), (before.leader, ids(&[1, 2])));
+    assert_eq!(after.leader_epoch, LeaderEpoch(before.leader_epoch.0 + 1));
+}
+
 #[test]
 fn cancelling_goes_back() {
     let mut cluster = five();
