@@ -26,6 +26,8 @@ pub(crate) mod lane_server;
 pub(crate) mod leader_session;
 pub(crate) mod metrics;
 pub(crate) mod throttle;
+#[cfg(test)]
+mod two_nodes_tests;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -94,7 +94,7 @@ impl DataThread {
 
 /// A lane has its connection for itself, so the stream may use all of it. What a sender keeps until it is acknowledged stands
 /// before everything that is written later, so it is kept small.
-fn limits(frame_bytes_max: usize) -> Limits {
+pub(super) fn limits(frame_bytes_max: usize) -> Limits {
     let defaults = Limits::default();
     Limits {
         frame_bytes_max: frame_bytes_max.max(defaults.frame_bytes_max),

@@ -161,6 +161,11 @@ impl ReplicationMetrics {
         self.bad_batches.inc();
     }
 
+    #[cfg(test)]
+    pub(crate) fn bad_batches(&self) -> u64 {
+        self.bad_batches.get()
+    }
+
     pub(crate) fn on_proposal_failed(&self) {
         self.proposals_failed.inc();
     }

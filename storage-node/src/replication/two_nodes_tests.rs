@@ -1,0 +1,429 @@
+//! Two partition runtimes over real files, joined by the network in memory; the test plays the controllers. And each side of a
+//! lane against a peer that does what none of ours would.
+
+use super::data_thread::limits;
+use super::follower_lanes::LaneParts;
+use super::isr_proposer::IsrProposer;
+use super::lane_pump::LeaderThrottle;
+use super::lane_server::{self, LaneServer, LaneServerSlot};
+use super::{FollowerLanes, IsrProposals, Replication, ReplicationLimits, ReplicationMetrics, Throttles};
+use crate::clock::Clock;
+use crate::config::Config;
+use crate::controller_port::{ControllerFailure, ControllerPort};
+use crate::partition::{
+    Lookup, PartitionHandle, PartitionLimits, PartitionMetrics, Partitions, PartitionsConfig, ValidBatch,
+};
+use crate::published_image::PublishedImage;
+use crate::test_node::{live_node, topic, topic_id};
+use bytes::Bytes;
+use log_engine::{DataDir, DataDirOptions, RealDisk};
+use parking_lot::Mutex;
+use proto_types::controller_api::{ControllerReply, ControllerRequest};
+use proto_types::ids::{BrokerEpoch, MetadataIndex, Millis, NodeId, Offset, PartitionEpoch};
+use proto_types::metadata::{ConfigResource, MetadataChange, topic_partition};
+use proto_types::replication_api::{
+    FollowerFrame, LaneHello, LeaderFrame, OpenSession, SessionAck, SessionAnswer, SessionId,
+};
+use quic_transport::memory::{MemoryEndpoint, MemoryNetwork, MemoryNetworkConfig};
+use quic_transport::{
+    BoxFuture, FrameReceiver, FrameSender, Identity, MessageKind, PeerTarget, Role, Transport,
+    TransportMetrics,
+};
+use records::{BatchBuilder, BatchHeader};
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+use std::time::Duration;
+use storage_node_core::image::{ClusterImage, ConfigMap, ImageDelta};
+use storage_node_core::{Acks, ProduceError};
+use tempfile::TempDir;
+use tokio::sync::watch;
+
+const CLUSTER: &str = "test-cluster";
+const LONG: Duration = Duration::from_secs(60);
+
+/// One node: everything but the door and the controllers.
+struct Node {
+    partitions: Arc<Partitions>,
+    published: Arc<PublishedImage>,
+    metrics: ReplicationMetrics,
+    clock: Clock,
+    directory: TempDir,
+    _endpoint: Arc<MemoryEndpoint>,
+}
+
+/// Two nodes and what was committed.
+struct World {
+    nodes: BTreeMap<i32, Node>,
+    network: MemoryNetwork,
+    image: Arc<Mutex<ClusterImage>>,
+}
+
+/// Takes every proposal, as the controllers do when nothing speaks against it.
+struct Agreeable(Arc<Mutex<ClusterImage>>);
+
+impl ControllerPort for Agreeable {
+    fn ask(
+        &self,
+        request: ControllerRequest,
+        _timeout: Duration,
+    ) -> BoxFuture<'_, Result<ControllerReply, ControllerFailure>> {
+        let ControllerRequest::AlterPartition(request) = request else { panic!("asked {request:?}") };
+        let mut image = self.0.lock();
+        let mut results = Vec::new();
+        for proposed in request.partitions {
+            let mut state = image.partition(proposed.partition).expect("it exists").as_ref().clone();
+            assert_eq!(state.partition_epoch, proposed.partition_epoch, "nobody else changes it");
+            state.isr = proposed.isr.iter().map(|(node, _)| *node).collect();
+            state.partition_epoch = PartitionEpoch(state.partition_epoch.0 + 1);
+            commit(
+                &mut image,
+                &[MetadataChange::PartitionSet { partition: proposed.partition, state: state.clone() }],
+            );
+            results.push(Ok(state));
+        }
+        Box::pin(async move { Ok(ControllerReply::IsrAltered(results)) })
+    }
+}
+
+fn commit(image: &mut ClusterImage, changes: &[MetadataChange]) -> ImageDelta {
+    image.apply(MetadataIndex(image.index().0 + 1), changes)
+}
+
+fn address(id: i32) -> SocketAddr {
+    ([127, 0, 0, 1], u16::try_from(id).expect("small")).into()
+}
+
+fn identity(id: i32) -> Identity {
+    Identity::new(CLUSTER, Role::StorageNode, u64::try_from(id).expect("not negative")).expect("well formed")
+}
+
+fn small_limits() -> ReplicationLimits {
+    Config::default().replication_limits()
+}
+
+impl Node {
+    fn start(
+        id: i32,
+        network: &MemoryNetwork,
+        image: &Arc<Mutex<ClusterImage>>,
+        limits: ReplicationLimits,
+    ) -> Self {
+        let directory = tempfile::tempdir().expect("a directory");
+        let options = DataDirOptions {
+            cluster_id: CLUSTER.into(),
+            node_id: id,
+            new_directory_id: uuid::Uuid::from_u128(id.unsigned_abs().into()),
+            descriptors_max: 1_000,
+        };
+        let data = DataDir::open(Arc::new(RealDisk), directory.path(), &options).expect("it is ours");
+        let slot = LaneServerSlot::default();
+        let transport_limits = limits_of_lanes();
+        let router = lane_server::router(&slot);
+        let transport = TransportMetrics::unregistered();
+        let endpoint = network.endpoint(identity(id), address(id), router, transport_limits, transport);
+        let endpoint = Arc::new(endpoint.expect("the limits can be"));
+        let (published, metrics, clock) =
+            (Arc::new(PublishedImage::default()), ReplicationMetrics::default(), Clock::start());
+        let broker_epoch = watch::Sender::new(Some(BrokerEpoch(1)));
+        let parts = LaneParts {
+            transport: Arc::clone(&endpoint) as Arc<dyn Transport>,
+            published: Arc::clone(&published),
+            broker_epoch: broker_epoch.subscribe(),
+            limits,
+            metrics: metrics.clone(),
+            throttles: Arc::new(Throttles::new(clock)),
+        };
+        let throttle = LeaderThrottle {
+            me: NodeId(id),
+            throttles: Arc::clone(&parts.throttles),
+            published: Arc::clone(&published),
+        };
+        let replication = Arc::new(Replication {
+            throttles: Arc::clone(&parts.throttles),
+            lanes: FollowerLanes::new(parts, tokio::runtime::Handle::current()),
+            proposals: Arc::new(IsrProposals::default()),
+            metrics: metrics.clone(),
+        });
+        let proposer = IsrProposer {
+            me: NodeId(id),
+            proposals: Arc::clone(&replication.proposals),
+            controller: Arc::new(Agreeable(Arc::clone(image))),
+            broker_epoch: broker_epoch.subscribe(),
+            batch_max: 100,
+            call_max: LONG,
+            metrics: metrics.clone(),
+        };
+        tokio::spawn(proposer.run());
+        // The task and the lanes look at it as long as they live.
+        std::mem::forget(broker_epoch);
+        let config = PartitionsConfig {
+            node: NodeId(id),
+            file_configs: ConfigMap::new(),
+            limits: PartitionLimits::default(),
+            clock,
+            metrics: PartitionMetrics::default(),
+            replication,
+        };
+        let partitions = Partitions::start(config, vec![data]).expect("threads can be started");
+        let server = LaneServer::new(CLUSTER.to_owned(), &partitions, limits, metrics.clone(), throttle);
+        assert!(slot.set(server).is_ok());
+        Self { partitions, published, metrics, clock, directory, _endpoint: endpoint }
+    }
+
+    fn handle(&self, partition: i32) -> PartitionHandle {
+        match self.partitions.get(topic_partition(topic_id(1), partition)) {
+            Lookup::Open(handle) => handle,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    async fn produce(&self, partition: i32, value: &[u8]) -> Result<Offset, ProduceError> {
+        let mut builder = BatchBuilder::new();
+        builder.push(1_000, None, Some(value), &[]).expect("small");
+        let bytes = Bytes::from(builder.build());
+        let header = BatchHeader::parse(&bytes).expect("just built");
+        let deadline = Millis(self.clock.monotonic().0 + 20_000);
+        let batch = ValidBatch { bytes, header };
+        let pending = self.handle(partition).produce(batch, Acks::All, deadline).await?;
+        pending.outcome().await.map(|outcome| outcome.base_offset)
+    }
+
+    /// All bytes of a partition, with the offset after them.
+    fn log(&self, partition: i32) -> (Vec<u8>, i64) {
+        let handle = self.handle(partition);
+        let (mut at, mut all) = (handle.view().start.0, Vec::new());
+        while at < handle.view().end.0 {
+            let slice = handle.reader().read(at, 1 << 20, i64::MAX, true).expect("readable");
+            all.extend(slice.to_bytes().expect("readable"));
+            at = slice.next_offset;
+        }
+        (all, at)
+    }
+}
+
+fn limits_of_lanes() -> quic_transport::Limits {
+    limits(1 << 20)
+}
+
+impl World {
+    /// Node 1 leads all partitions of a topic, node 2 follows.
+    async fn start(partitions: i32, limits: ReplicationLimits) -> Self {
+        let network = MemoryNetwork::new(MemoryNetworkConfig::default());
+        let image = Arc::new(Mutex::new(ClusterImage::empty()));
+        let nodes: BTreeMap<_, _> =
+            [1, 2].into_iter().map(|id| (id, Node::start(id, &network, &image, limits))).collect();
+        let world = Self { nodes, network, image };
+        let mut changes = Vec::new();
+        for id in [1, 2] {
+            for mut change in live_node(id) {
+                if let MetadataChange::NodeRegistered(node) = &mut change {
+                    node.data_address = address(id).to_string();
+                }
+                changes.push(change);
+            }
+        }
+        changes.extend(topic(1, "t", partitions, &[1, 2]));
+        let min = MetadataChange::ConfigSet {
+            resource: ConfigResource::Topic(topic_id(1)),
+            name: "min.insync.replicas".to_owned(),
+            value: Some("2".to_owned()),
+        };
+        changes.push(min);
+        world.commit(&changes).await;
+        world
+    }
+
+    async fn commit(&self, changes: &[MetadataChange]) {
+        let (delta, image) = {
+            let mut image = self.image.lock();
+            (commit(&mut image, changes), image.clone())
+        };
+        for node in self.nodes.values() {
+            node.published.publish(image.clone());
+            node.partitions.apply(&image, &delta).await;
+        }
+    }
+
+    async fn close(self) {
+        for node in self.nodes.values() {
+            node.partitions.close().await;
+        }
+    }
+}
+
+/// Waits for a condition.
+async fn until(what: &str, mut condition: impl FnMut() -> bool) {
+    let waiting = async {
+        while !condition() {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    };
+    assert!(tokio::time::timeout(LONG, waiting).await.is_ok(), "{what}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_follower_has_what_the_leader_has_byte_for_byte() {
+    let world = World::start(3, small_limits()).await;
+    let (leader, follower) = (&world.nodes[&1], &world.nodes[&2]);
+    for n in 0..30 {
+        let offset = leader.produce(n % 3, format!("value {n}").as_bytes()).await;
+        assert_eq!(offset, Ok(Offset(i64::from(n / 3))), "acks=all, and both are needed");
+    }
+    for partition in 0..3 {
+        assert_eq!(follower.log(partition), leader.log(partition));
+        until("the follower hears what is committed", || {
+            follower.handle(partition).view().high_watermark == Offset(10)
+        })
+        .await;
+    }
+    world.close().await;
+}
+
+/// T-36: the lane breaks again and again in the middle of everything.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lane_that_breaks_loses_and_doubles_nothing() {
+    let world = World::start(2, small_limits()).await;
+    let (leader, follower) = (&world.nodes[&1], &world.nodes[&2]);
+    for round in 0..5 {
+        world.network.partition(address(1), address(2));
+        let waiting = leader.produce(0, b"while they do not hear each other");
+        tokio::pin!(waiting);
+        assert!(tokio::time::timeout(Duration::from_millis(20), &mut waiting).await.is_err(), "it must wait");
+        world.network.heal(address(1), address(2));
+        assert_eq!(waiting.await, Ok(Offset(2 * round)));
+        assert_eq!(leader.produce(0, b"after").await, Ok(Offset(2 * round + 1)));
+    }
+    assert_eq!(follower.log(0), leader.log(0));
+    world.close().await;
+}
+
+/// T-32: a flipped bit at the leader stops the session of its partition; the others go on.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_damaged_batch_is_not_appended_and_stops_nobody_else() {
+    let world = World::start(4, small_limits()).await;
+    let (leader, follower) = (&world.nodes[&1], &world.nodes[&2]);
+    for partition in 0..4 {
+        leader.produce(partition, b"before").await.expect("both have it");
+    }
+    world.network.partition(address(1), address(2));
+    // It is in the leader's log alone; nobody waits for its end.
+    let lost = leader.handle(0);
+    let lonely = leader.produce(0, b"to be damaged");
+    assert!(tokio::time::timeout(Duration::from_millis(20), lonely).await.is_err(), "it must wait");
+    until("it is appended", || lost.view().end == Offset(2)).await;
+    let path = leader.directory.path().join(format!("{}/{:020}.log", topic_partition(topic_id(1), 0), 0));
+    let file = std::fs::File::options().read(true).write(true).open(path).expect("the segment is there");
+    let at = file.metadata().expect("it has a length").len() - 2;
+    let mut byte = [0];
+    file.read_exact_at(&mut byte, at).expect("readable");
+    file.write_all_at(&[byte[0] ^ 1], at).expect("writable");
+    world.network.heal(address(1), address(2));
+    until("the damage is found", || follower.metrics.bad_batches() > 0).await;
+    for partition in 1..4 {
+        assert_eq!(leader.produce(partition, b"after").await, Ok(Offset(1)));
+        assert_eq!(follower.log(partition), leader.log(partition));
+    }
+    assert_eq!(follower.handle(0).view().end, Offset(1), "what is damaged is not appended");
+    world.close().await;
+}
+
+/// A follower that the test plays: a lane to node 1, on which it opens what it likes.
+struct PlayedFollower {
+    sender: FrameSender,
+    receiver: FrameReceiver,
+    _endpoint: MemoryEndpoint,
+}
+
+impl PlayedFollower {
+    async fn connect(world: &World) -> Self {
+        let at = address(9);
+        let metrics = TransportMetrics::unregistered();
+        let router = quic_transport::Router::empty();
+        // Node 2's certificate from another address.
+        let endpoint =
+            world.network.endpoint(identity(2), at, router, limits_of_lanes(), metrics).expect("bound");
+        let hello = LaneHello { cluster_id: CLUSTER.to_owned(), broker_epoch: BrokerEpoch(1) };
+        let hello = Bytes::from(proto_types::encode(&hello));
+        let peer = endpoint.peer(PeerTarget::new(address(1), identity(1)));
+        let opened = peer.open_stream(MessageKind::ReplicationLane, hello, LONG).await;
+        let (sender, receiver) = opened.expect("node 1 listens");
+        Self { sender, receiver, _endpoint: endpoint }
+    }
+
+    async fn open(&mut self, session: u64, partition: i32, credit_bytes: u64) {
+        let open = OpenSession {
+            session: SessionId(session),
+            partition: topic_partition(topic_id(1), partition),
+            leader_epoch: proto_types::ids::LeaderEpoch(3),
+            log_start: Offset(0),
+            log_end: Offset(0),
+            last_epoch: proto_types::ids::LeaderEpoch(-1),
+            credit_bytes,
+        };
+        self.sender.send_message(&FollowerFrame::Open(open)).await.expect("sent");
+    }
+
+    async fn ack(&mut self, session: u64, end: i64, credit_bytes: u64) {
+        let (session, end) = (SessionId(session), Offset(end));
+        let ack = SessionAck { session, appended: end, flushed: end, credit_bytes };
+        self.sender.send_message(&FollowerFrame::Ack(ack)).await.expect("sent");
+    }
+
+    /// The next batches: of which session, how many bytes, and the offset after them.
+    async fn batches(&mut self) -> (u64, u64, i64) {
+        loop {
+            match self.receiver.recv_message().await.expect("readable").expect("the lane goes on") {
+                LeaderFrame::Batches(batches) => {
+                    let bytes = self.receiver.recv().await.expect("readable").expect("the records follow");
+                    let last = records::batches(&bytes).last().expect("one at least").expect("whole");
+                    return (batches.session.0, bytes.len() as u64, last.header().last_offset() + 1);
+                }
+                LeaderFrame::Answer { answer, .. } => {
+                    assert!(matches!(answer, SessionAnswer::Begins { .. }), "{answer:?}");
+                }
+                LeaderFrame::Marks { .. } => {}
+                LeaderFrame::Closed { session } => panic!("{session:?} was closed"),
+            }
+        }
+    }
+}
+
+/// T-38: a partition whose follower takes nothing more gets no more than its credit, and the others on the lane go on.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_slow_partition_is_sent_its_credit_and_delays_nobody() {
+    const CREDIT: u64 = 20_000;
+    let mut world = World::start(2, small_limits()).await;
+    // Only the played one follows.
+    let gone = world.nodes.remove(&2).expect("it was started");
+    gone.partitions.close().await;
+    drop(gone);
+    let leader = &world.nodes[&1];
+    let value = vec![b'v'; 1_000];
+    for partition in 0..2 {
+        let pending = (0..200).map(|_| leader.produce(partition, &value));
+        let appending = futures_util::future::join_all(pending);
+        assert!(tokio::time::timeout(Duration::from_millis(50), appending).await.is_err(), "nobody follows");
+        until("all is appended", || leader.handle(partition).view().end == Offset(200)).await;
+    }
+    let mut follower = PlayedFollower::connect(&world).await;
+    follower.open(1, 0, CREDIT).await;
+    follower.open(2, 1, CREDIT).await;
+    let (mut slow, mut quick_end) = (0, 0);
+    while quick_end < 200 {
+        let (session, bytes, end) = follower.batches().await;
+        match session {
+            1 => slow += bytes,
+            _ => {
+                quick_end = end;
+                follower.ack(2, end, bytes).await;
+            }
+        }
+        assert!(slow <= CREDIT, "{slow} bytes are on their way");
+    }
+    assert!(slow > 0, "it got something");
+    follower.ack(1, 10, CREDIT).await;
+    assert_eq!(follower.batches().await.0, 1, "credit lets it go on");
+    world.close().await;
+}
