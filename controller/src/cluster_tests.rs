@@ -4,6 +4,7 @@
 mod voters;
 
 mod coordinators;
+mod partitions;
 
 use crate::config::{Config, Voter};
 use crate::node::{ControllerHandle, start_on};

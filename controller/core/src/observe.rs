@@ -44,7 +44,7 @@ pub fn partition_event(before: &ClusterState, change: &MetadataChange) -> Option
     let MetadataChange::PartitionSet { partition, state: next } = change else { return None };
     let old = before.partitions().get(*partition)?;
     let left = |from: &[NodeId], to: &[NodeId]| from.iter().filter(|node| !to.contains(node)).count();
-    let elected = next.leader.filter(|_| next.leader_epoch != old.leader_epoch);
+    let elected = next.leader.filter(|leader| old.leader != Some(*leader));
     Some(PartitionEvent {
         partition: *partition,
         elected: elected.map(|leader| (leader, next.leader_epoch, election(before, old, next, leader))),

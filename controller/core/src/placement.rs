@@ -235,6 +235,27 @@ mod tests {
     }
 
     #[test]
+    fn further_replicas_go_to_new_racks_and_then_where_the_fewest_are() {
+        let state = cluster(&[
+            (1, Some("a"), false),
+            (2, Some("a"), false),
+            (3, Some("b"), false),
+            (4, Some("c"), true),
+        ]);
+        for seed in 0..50 {
+            let mut loads = Loads::default();
+            loads.held.insert(NodeId(3), 10);
+            let more = |loads: &mut Loads, replicas: &[NodeId], count| {
+                extend(state.nodes(), loads, replicas, count, &mut Chance::new(seed))
+            };
+            assert_eq!(more(&mut loads, &[NodeId(1)], 1), [NodeId(3)], "a new rack, however full it is");
+            assert_eq!(more(&mut loads, &[NodeId(1)], 5), [NodeId(3), NodeId(2)], "never a fenced node");
+            assert_eq!(more(&mut loads, &[NodeId(3)], 1), [NodeId(1)], "node 2 has one already");
+            assert_eq!(more(&mut loads, &[NodeId(1), NodeId(2), NodeId(3)], 1), []);
+        }
+    }
+
+    #[test]
     fn too_few_nodes_are_refused_in_kafkas_words() {
         let message = |nodes: &[(i32, Option<&str>, bool)], factor| {
             place(cluster(nodes).nodes(), 1, factor, &mut Chance::new(1)).expect_err("refused").message

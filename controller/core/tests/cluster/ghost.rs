@@ -1,9 +1,9 @@
 //! What the replicas would hold if there were any: how much is committed in each partition, and how much of it each replica
 //! has. Checks R3 after every change: whoever is in an ISR or ELR has everything that is committed.
 
+use controller_core::ClusterState;
 use controller_core::observe::{Election, partition_event};
 use controller_core::plan::min_insync;
-use controller_core::{ClusterState, topic_name};
 use proto_types::controller_api::AlterPartition;
 use proto_types::ids::*;
 use proto_types::metadata::*;
@@ -157,9 +157,4 @@ impl Ghost {
         let log = self.logs.get_mut(&at).expect("the partition exists");
         log.ends.insert(node, log.committed);
     }
-}
-
-/// Whether the topic is one that clients cannot change.
-pub(crate) fn is_internal(name: &str) -> bool {
-    topic_name::CLOSED.contains(&name)
 }

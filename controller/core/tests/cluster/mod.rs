@@ -144,9 +144,17 @@ impl Cluster {
 
     /// Plans and commits a proposal about one partition.
     pub(crate) fn send(&mut self, proposal: &AlterPartition) -> Result<PartitionState, Rejection> {
+        self.send_all(proposal)?.remove(0)
+    }
+
+    /// The same about many.
+    pub(crate) fn send_all(
+        &mut self,
+        proposal: &AlterPartition,
+    ) -> Result<Vec<Result<PartitionState, Rejection>>, Rejection> {
         let decision = plan::alter_partition(&self.state, proposal, &self.inputs)?;
         self.cause = Cause::Proposal;
-        self.commit(decision).remove(0)
+        Ok(self.commit(decision))
     }
 
     /// The leader proposes `isr`, whose members have everything.
