@@ -149,7 +149,7 @@ fn storm(
         diary.fault(&what);
         let hold = first.hold(&mut chance);
         // Now and then another one before the first is over.
-        if chance.next_number() % 4 == 0 {
+        if chance.next_number().is_multiple_of(4) {
             std::thread::sleep(hold / 2);
             let second = pick(&mut chance, &possible);
             let what = second.begin(cluster, &mut chance)?;
@@ -159,7 +159,7 @@ fn storm(
         look_after(cluster, diary);
         cluster.heal()?;
         diary.note(&format!("  healed; {} acknowledged meanwhile", load.acknowledged() - acknowledged));
-        if chance.next_number() % 2 == 0 {
+        if chance.next_number().is_multiple_of(2) {
             wait_for_sync(cluster, plan, diary);
         } else {
             wait_for_progress(load, diary);

@@ -192,7 +192,7 @@ impl Fault {
             }
             Fault::CutControllers => {
                 let one = cluster.node(node).host.clone();
-                let to_them = chance.next_number() % 2 == 0;
+                let to_them = chance.next_number().is_multiple_of(2);
                 for controller in hosts(cluster, |daemon| daemon.role == Role::Controller) {
                     let (from, to) = if to_them { (&one, &controller) } else { (&controller, &one) };
                     cluster.network().cut(from, to)?;

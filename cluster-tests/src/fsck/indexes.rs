@@ -62,7 +62,7 @@ fn offsets(indexed: &Indexed<'_>, bytes: &[u8]) -> Result<(), String> {
             return Err(format!("its entries do not rise at offset {offset}"));
         }
         before = Some((offset, position));
-        let batch = indexed.ending_at(offset).ok_or(format!("no batch ends at offset {offset}"))?;
+        let batch = indexed.ending_at(offset).ok_or_else(|| format!("no batch ends at offset {offset}"))?;
         if batch.position != position as usize {
             return Err(format!(
                 "the batch that ends at offset {offset} begins at {}, not {position}",
@@ -87,7 +87,7 @@ fn times(indexed: &Indexed<'_>, bytes: &[u8]) -> Result<(), String> {
             return Err(format!("its entries do not rise at offset {offset}"));
         }
         before = Some((timestamp, offset));
-        let batch = indexed.ending_at(offset).ok_or(format!("no batch ends at offset {offset}"))?;
+        let batch = indexed.ending_at(offset).ok_or_else(|| format!("no batch ends at offset {offset}"))?;
         while let Some(batch) = batches.next_if(|batch| batch.last <= offset) {
             largest = largest.max(batch.max_timestamp);
         }
