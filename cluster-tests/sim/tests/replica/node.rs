@@ -4,7 +4,6 @@
 use std::collections::BTreeMap;
 
 use proto_types::ids::{BrokerEpoch, Incarnation, LeaderEpoch, NodeId, PartitionEpoch};
-use proto_types::metadata::PartitionState;
 use storage_node_core::{Acks, Replica, ReplicaConfig, Ticket, View};
 use uuid::Uuid;
 
@@ -38,8 +37,6 @@ pub(crate) struct Live {
     pub(crate) replica: Replica,
     pub(crate) view: View,
     pub(crate) config: ReplicaConfig,
-    /// The newest state of the partition that the replica was told of, from the feed or an answer.
-    pub(crate) state: PartitionState,
     pub(crate) pending: BTreeMap<Ticket, Pending>,
     /// The session in which it follows.
     pub(crate) following: Vec<Following>,
@@ -58,12 +55,15 @@ pub(crate) struct Copy {
     pub(crate) log: ModelLog,
     /// The newest leader epoch in which the log was made to agree with its leader's, or in which it led.
     pub(crate) reconciled: i32,
+    /// What it showed as committed when an unclean leader turned out to have the same records. It need not take that back,
+    /// though nobody has committed it anew.
+    pub(crate) shown: i64,
     pub(crate) live: Option<Live>,
 }
 
 impl Copy {
     pub(crate) fn new() -> Self {
-        Copy { log: ModelLog::new(), reconciled: -1, live: None }
+        Copy { log: ModelLog::new(), reconciled: -1, shown: -1, live: None }
     }
 }
 

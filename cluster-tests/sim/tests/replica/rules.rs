@@ -14,7 +14,8 @@ impl World {
     /// Whether what a copy shows is nobody's promise: after an unclean election, until it agrees with the winner.
     fn is_exempt(&self, node: usize, partition: usize) -> bool {
         let copy = &self.nodes[node].copies[&partition];
-        copy.reconciled < self.ghost.partitions[partition].unclean_epoch
+        let shown = copy.live.as_ref().is_some_and(|live| live.view.high_watermark.0 <= copy.shown);
+        shown || copy.reconciled < self.ghost.partitions[partition].unclean_epoch
     }
 
     /// The controller has committed a new state of a partition.
@@ -159,7 +160,7 @@ impl World {
 
     /// A copy shows its readers another state.
     pub(crate) fn published(&mut self, node: usize, partition: usize, view: View) {
-        let exempt = self.is_exempt(node, partition);
+        let unclean_epoch = self.ghost.partitions[partition].unclean_epoch;
         let copy = self.nodes[node].copies.get_mut(&partition).expect("it publishes");
         let live = copy.live.as_mut().expect("it publishes");
         let (before, log) = (std::mem::replace(&mut live.view, view), &copy.log);
@@ -173,16 +174,16 @@ impl World {
         let went_back = high_watermark < before.high_watermark.0;
         assert!(!went_back || live.cut_below, "R7: the high watermark goes back, {before:?} to {view:?}");
         live.cut_below &= !went_back;
-        if exempt {
+        if copy.reconciled < unclean_epoch || high_watermark <= copy.shown {
             return;
         }
+        copy.shown = -1;
         let ghost = &mut self.ghost.partitions[partition];
         if view.standing == Standing::Leader && high_watermark > ghost.high_watermark {
-            let needed = live.config.min_insync.min(live.state.replicas.len());
-            let in_sync = live.state.isr.len();
+            let status = live.replica.in_sync().expect("it leads");
             assert!(
-                in_sync >= needed,
-                "R7: the high watermark moves to {high_watermark} with {in_sync} of {needed} in sync"
+                status.in_sync >= status.needed,
+                "R7: the high watermark moves to {high_watermark} with {status:?}"
             );
             ghost.commit(log, high_watermark);
             self.check_eligible(partition);

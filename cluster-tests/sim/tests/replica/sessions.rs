@@ -291,6 +291,9 @@ impl World {
                 let Some(live) = &mut copy.live else { return };
                 if let Some(at) = live.following.iter().position(|following| following.session == session) {
                     if matches!(answer, SessionAnswer::Begins { .. }) {
+                        if copy.reconciled < self.ghost.partitions[partition].unclean_epoch {
+                            copy.shown = live.replica.positions().high_watermark.0;
+                        }
                         copy.reconciled = copy.reconciled.max(live.following[at].leader_epoch);
                     } else {
                         live.following.remove(at);

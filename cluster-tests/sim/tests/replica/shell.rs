@@ -111,24 +111,17 @@ impl World {
             let (start, flushed, end) = (copy.log.start, copy.log.flushed, copy.log.end());
             let replica = Replica::new(id, config, Offset(start), Offset(flushed), Offset(end));
             let view = replica.view();
-            copy.live = Some(Live::new(replica, view, config, new.clone()));
+            copy.live = Some(Live::new(replica, view, config));
         }
         let live = copy.live.as_mut().expect("just opened");
-        if live.config != config {
-            live.config = config;
+        let before = std::mem::replace(&mut live.config, config);
+        if before != config {
             self.ghost.mark("config changed");
-            self.step(node, partition, Input::ConfigChanged(config));
+            self.step(node, partition, Input::ConfigChanged(before.stricter(&config)));
         }
-        self.take_state(node, partition, new);
         self.step(node, partition, Input::NewEpoch(new_epoch(new)));
-    }
-
-    /// Notes the newest state that the replica is told of.
-    fn take_state(&mut self, node: usize, partition: usize, new: &PartitionState) {
-        let Some(live) = self.nodes[node].live(partition) else { return };
-        let key = |state: &PartitionState| (state.leader_epoch, state.partition_epoch);
-        if key(new) >= key(&live.state) {
-            live.state = new.clone();
+        if before != config {
+            self.step(node, partition, Input::ConfigChanged(config));
         }
     }
 
@@ -201,6 +194,7 @@ impl World {
         owner.up = false;
         for copy in owner.copies.values_mut() {
             copy.live = None;
+            copy.shown = -1;
             let before = copy.log.end();
             copy.log.crash(&mut self.rng, losing);
             if copy.log.end() < before {
@@ -318,18 +312,6 @@ impl World {
         if outcome == IsrOutcome::Unknown {
             self.ghost.mark("outcome of a proposal unknown");
         }
-        if let IsrOutcome::Accepted(new) = &outcome {
-            let live = self.nodes[node].live(partition).expect("it asked");
-            let state = PartitionState {
-                replicas: new.replicas.clone(),
-                isr: new.isr.clone(),
-                leader: new.leader,
-                leader_epoch: new.leader_epoch,
-                partition_epoch: new.partition_epoch,
-                ..live.state.clone()
-            };
-            self.take_state(node, partition, &state);
-        }
         let (leader_epoch, partition_epoch) = epochs;
         let answered = IsrAnswered { leader_epoch, partition_epoch, outcome };
         self.step(node, partition, Input::IsrAnswered(answered));
@@ -430,15 +412,11 @@ impl World {
 }
 
 impl Live {
-    fn new(replica: Replica, view: View, config: ReplicaConfig, state: PartitionState) -> Self {
-        // Nothing was told yet.
-        let state =
-            PartitionState { leader_epoch: LeaderEpoch(-1), partition_epoch: PartitionEpoch(-1), ..state };
+    fn new(replica: Replica, view: View, config: ReplicaConfig) -> Self {
         Live {
             replica,
             view,
             config,
-            state,
             pending: Default::default(),
             following: Vec::new(),
             leading: Vec::new(),
