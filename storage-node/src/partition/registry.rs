@@ -254,6 +254,11 @@ impl Partitions {
         }
         let mut opening = Vec::new();
         let mut done = Vec::new();
+        // Which of its changes came first the image does not tell. What was decided under one minimum of in-sync replicas must
+        // not be carried out under a smaller one.
+        for &id in &settings_changed {
+            done.extend(self.change_settings(image, id, Configs::Stricter));
+        }
         for id in partitions {
             match image.partition_on(self.config.node, id) {
                 Some(local) => match self.get(id) {
@@ -265,7 +270,7 @@ impl Partitions {
             }
         }
         for id in settings_changed {
-            done.extend(self.change_settings(image, id));
+            done.extend(self.change_settings(image, id, Configs::New));
         }
         for (id, settings, opened) in opening {
             let copy = match opened.await {
@@ -357,6 +362,12 @@ impl Partitions {
     /// The copy does not belong here any more. Its files go only if the topic is known to be gone or placed elsewhere,
     /// which is what the image says.
     async fn begin_drop(&self, id: TopicPartition, image: &ClusterImage) -> Option<oneshot::Receiver<()>> {
+        // Planted: the topic's id is not looked at.
+        let other = |other: &&TopicPartition| other.partition == id.partition;
+        let id = match cfg!(weir_planted_bug = "B7") {
+            true => self.copies.read().keys().find(other).copied()?,
+            false => id,
+        };
         let copy = self.copies.write().remove(&id)?;
         let Copy::Open { handle, .. } = copy else { return None };
         tracing::info!(partition = %id, index = %image.index(), "drop a partition copy");
@@ -366,11 +377,20 @@ impl Partitions {
         Some(receiver)
     }
 
-    fn change_settings(&self, image: &ClusterImage, id: TopicPartition) -> Option<oneshot::Receiver<()>> {
+    fn change_settings(
+        &self,
+        image: &ClusterImage,
+        id: TopicPartition,
+        which: Configs,
+    ) -> Option<oneshot::Receiver<()>> {
         let local = image.partition_on(self.config.node, id)?;
-        let new = Arc::new(self.settings(image, &local));
+        let mut new = self.settings(image, &local);
         let mut copies = self.copies.write();
         let Some(Copy::Open { handle, settings }) = copies.get_mut(&id) else { return None };
+        if which == Configs::Stricter {
+            new.replica = settings.replica.stricter(&new.replica);
+        }
+        let new = Arc::new(new);
         if *settings == new {
             return None;
         }
@@ -429,6 +449,15 @@ impl Drop for Partitions {
 }
 
 /// A state of the metadata as replicas take it.
+/// Which configs a copy gets when an image with other ones comes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Configs {
+    /// Those of the image, but for what counts as committed the stricter of old and new.
+    Stricter,
+    /// Those of the image.
+    New,
+}
+
 pub(crate) fn new_epoch(state: &PartitionState) -> NewEpoch {
     NewEpoch {
         leader: state.leader,

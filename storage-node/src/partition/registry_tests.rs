@@ -333,6 +333,27 @@ async fn nobody_waits_until_the_files_of_a_deleted_topic_are_removed() {
     world.partitions.close().await;
 }
 
+/// T-29: what is told late of a topic that is gone does not touch the one that has its name now.
+#[tokio::test]
+async fn a_late_delete_leaves_the_topic_of_the_same_name_alone() {
+    let disk = SimDisk::new(1);
+    let mut world = World::open(&disk, 1).await;
+    world.produce(0, Acks::All, 1, 0).await.unwrap();
+    let deleted = world.image.apply(MetadataIndex(2), &[MetadataChange::TopicDeleted { topic: topic_id(1) }]);
+    world.partitions.apply(&world.image, &deleted).await;
+    let created = world.image.apply(MetadataIndex(3), &topic(2, "t", 1, &[1]));
+    world.partitions.apply(&world.image, &created).await;
+    let new = topic_partition(topic_id(2), 0);
+    let Lookup::Open(handle) = world.partitions.get(new) else { panic!("it was created") };
+    assert_eq!(handle.view().end, Offset(0), "it has nothing of the old one");
+    let mut again = deleted.clone();
+    again.merge(ImageDelta { partitions: [topic_partition(topic_id(1), 0)].into(), ..ImageDelta::default() });
+    world.partitions.apply(&world.image, &again).await;
+    assert!(matches!(world.partitions.get(new), Lookup::Open(_)), "the new topic's copy is gone");
+    assert!(matches!(world.partitions.get(topic_partition(topic_id(1), 0)), Lookup::Absent));
+    world.partitions.close().await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_stalled_disk_makes_the_node_unhealthy_and_holds_up_nobody_else() {
     let disk = StallingDisk::over(SimDisk::new(1));

@@ -166,6 +166,11 @@ impl ReplicationMetrics {
         self.bad_batches.get()
     }
 
+    #[cfg(test)]
+    pub(crate) fn restarts(&self) -> u64 {
+        self.restarts.get()
+    }
+
     pub(crate) fn on_proposal_failed(&self) {
         self.proposals_failed.inc();
     }

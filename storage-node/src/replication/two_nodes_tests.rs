@@ -10,23 +10,24 @@ use super::{FollowerLanes, IsrProposals, Replication, ReplicationLimits, Replica
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::controller_port::{ControllerFailure, ControllerPort};
+use crate::partition::stalling_disk::StallingDisk;
 use crate::partition::{
     Lookup, PartitionHandle, PartitionLimits, PartitionMetrics, Partitions, PartitionsConfig, ValidBatch,
 };
 use crate::published_image::PublishedImage;
 use crate::test_node::{live_node, topic, topic_id};
 use bytes::Bytes;
-use log_engine::{DataDir, DataDirOptions, RealDisk};
+use log_engine::{DataDir, DataDirOptions, Disk, RealDisk};
 use parking_lot::Mutex;
 use proto_types::controller_api::{ControllerReply, ControllerRequest};
 use proto_types::ids::{BrokerEpoch, MetadataIndex, Millis, NodeId, Offset, PartitionEpoch};
 use proto_types::metadata::{ConfigResource, MetadataChange, topic_partition};
 use proto_types::replication_api::{
-    FollowerFrame, LaneHello, LeaderFrame, OpenSession, SessionAck, SessionAnswer, SessionId,
+    Batches, FollowerFrame, LaneHello, LeaderFrame, Marks, OpenSession, SessionAck, SessionAnswer, SessionId,
 };
 use quic_transport::memory::{MemoryEndpoint, MemoryNetwork, MemoryNetworkConfig};
 use quic_transport::{
-    BoxFuture, FrameReceiver, FrameSender, Identity, MessageKind, PeerTarget, Role, Transport,
+    BoxFuture, FrameReceiver, FrameSender, Identity, MessageKind, PeerTarget, Role, Roles, Transport,
     TransportMetrics,
 };
 use records::{BatchBuilder, BatchHeader};
@@ -109,6 +110,7 @@ impl Node {
         network: &MemoryNetwork,
         image: &Arc<Mutex<ClusterImage>>,
         limits: ReplicationLimits,
+        disk: Arc<dyn Disk>,
     ) -> Self {
         let directory = tempfile::tempdir().expect("a directory");
         let options = DataDirOptions {
@@ -117,7 +119,7 @@ impl Node {
             new_directory_id: uuid::Uuid::from_u128(id.unsigned_abs().into()),
             descriptors_max: 1_000,
         };
-        let data = DataDir::open(Arc::new(RealDisk), directory.path(), &options).expect("it is ours");
+        let data = DataDir::open(disk, directory.path(), &options).expect("it is ours");
         let slot = LaneServerSlot::default();
         let transport_limits = limits_of_lanes();
         let router = lane_server::router(&slot);
@@ -212,8 +214,10 @@ impl World {
     async fn start(partitions: i32, limits: ReplicationLimits) -> Self {
         let network = MemoryNetwork::new(MemoryNetworkConfig::default());
         let image = Arc::new(Mutex::new(ClusterImage::empty()));
-        let nodes: BTreeMap<_, _> =
-            [1, 2].into_iter().map(|id| (id, Node::start(id, &network, &image, limits))).collect();
+        let nodes: BTreeMap<_, _> = [1, 2]
+            .into_iter()
+            .map(|id| (id, Node::start(id, &network, &image, limits, Arc::new(RealDisk))))
+            .collect();
         let world = Self { nodes, network, image };
         let mut changes = Vec::new();
         for id in [1, 2] {
@@ -425,5 +429,116 @@ async fn a_slow_partition_is_sent_its_credit_and_delays_nobody() {
     assert!(slow > 0, "it got something");
     follower.ack(1, 10, CREDIT).await;
     assert_eq!(follower.batches().await.0, 1, "credit lets it go on");
+    world.close().await;
+}
+
+/// What a leader that the test plays sends, and how much of it was taken.
+struct PlayedLeader {
+    batches: i64,
+    /// Opened when the follower's disk stands still.
+    stalled: tokio::sync::Notify,
+    sent_bytes: std::sync::atomic::AtomicU64,
+}
+
+impl PlayedLeader {
+    /// Serves the lane: partition 1 begins at once and is flooded, partition 0 must begin its log anew.
+    async fn serve(&self, mut sender: FrameSender, mut receiver: FrameReceiver) {
+        let mut flooded = None;
+        while let Ok(Some(frame)) = receiver.recv_message::<FollowerFrame>().await {
+            let FollowerFrame::Open(open) = frame else { continue };
+            let marks = Marks { log_start: Offset(0), high_watermark: Offset(0) };
+            let anew = open.partition.partition.0 == 0;
+            if anew && flooded.is_none() {
+                // Partition 1 first; this one asks again.
+                let answer = LeaderFrame::Answer { session: open.session, answer: SessionAnswer::NotServed };
+                sender.send_message(&answer).await.expect("sent");
+                continue;
+            }
+            let answer = match anew {
+                true => SessionAnswer::StartsLater { start: Offset(5) },
+                false => SessionAnswer::Begins { marks },
+            };
+            sender.send_message(&LeaderFrame::Answer { session: open.session, answer }).await.expect("sent");
+            match (anew, flooded) {
+                (false, _) => flooded = Some(open.session),
+                (true, Some(session)) => {
+                    self.stalled.notified().await;
+                    self.flood(session, marks, &mut sender).await;
+                    // Until the test is over.
+                    while let Ok(Some(_)) = receiver.recv().await {}
+                    return;
+                }
+                (true, None) => {}
+            }
+        }
+    }
+
+    async fn flood(&self, session: SessionId, marks: Marks, sender: &mut FrameSender) {
+        for offset in 0..self.batches {
+            let mut builder = BatchBuilder::new().base_offset(offset).leader_epoch(3);
+            builder.push(1_000, None, Some(&[b'v'; 4_000]), &[]).expect("small");
+            let bytes = Bytes::from(builder.build());
+            let count = bytes.len() as u64;
+            let header = LeaderFrame::Batches(Batches { session, from: Offset(offset), marks });
+            let header = Bytes::from(proto_types::encode(&header));
+            sender.send_all(vec![header, bytes]).await.expect("sent");
+            self.sent_bytes.fetch_add(count, std::sync::atomic::Ordering::Relaxed);
+        }
+    }
+}
+
+/// T-38: a leader that does not care for credit cannot fill a follower whose disk stands still.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_waits_to_be_appended_is_bounded_for_each_leaders_node() {
+    const PEER_BYTES_MAX: usize = 100_000;
+    let network_config = MemoryNetworkConfig { stream_frames_max: 4, ..MemoryNetworkConfig::default() };
+    let network = MemoryNetwork::new(network_config);
+    let image = Arc::new(Mutex::new(ClusterImage::empty()));
+    let disk = StallingDisk::over(Arc::new(RealDisk));
+    let limits = ReplicationLimits { lanes: 1, peer_bytes_max: PEER_BYTES_MAX, ..small_limits() };
+    let node = Node::start(1, &network, &image, limits, Arc::clone(&disk) as Arc<dyn Disk>);
+    let played = Arc::new(PlayedLeader {
+        batches: 300,
+        stalled: tokio::sync::Notify::new(),
+        sent_bytes: std::sync::atomic::AtomicU64::new(0),
+    });
+    let serving = Arc::clone(&played);
+    let router = quic_transport::Router::builder()
+        .stream(
+            MessageKind::ReplicationLane,
+            Roles::of(&[Role::StorageNode]),
+            move |_call, sender, receiver| {
+                let played = Arc::clone(&serving);
+                async move { played.serve(sender, receiver).await }
+            },
+        )
+        .build();
+    let metrics = TransportMetrics::unregistered();
+    let _leader =
+        network.endpoint(identity(2), address(2), router, limits_of_lanes(), metrics).expect("bound");
+
+    let first = topic_partition(topic_id(1), 0);
+    disk.stall(&format!("{first}/"));
+    let mut changes = live_node(1);
+    for mut change in live_node(2) {
+        if let MetadataChange::NodeRegistered(node) = &mut change {
+            node.data_address = address(2).to_string();
+        }
+        changes.push(change);
+    }
+    changes.extend(topic(1, "t", 2, &[2, 1]));
+    let world = World { nodes: BTreeMap::from([(1, node)]), network, image };
+    world.commit(&changes).await;
+    let node = &world.nodes[&1];
+    // The log thread is in the middle of beginning partition 0 anew.
+    until("the log begins anew", || node.metrics.restarts() > 0).await;
+    played.stalled.notify_one();
+    let sent = || played.sent_bytes.load(std::sync::atomic::Ordering::Relaxed);
+    until("the follower takes what it has room for", || sent() >= PEER_BYTES_MAX as u64 - 8_000).await;
+    let all_taken = tokio::time::timeout(Duration::from_millis(200), until("", || sent() >= 1_000_000)).await;
+    assert!(all_taken.is_err(), "somebody takes without bound");
+    assert!(sent() <= PEER_BYTES_MAX as u64 + 8 * 4_200, "{} bytes were taken", sent());
+    disk.release();
+    until("all is appended", || node.handle(1).view().end == Offset(300)).await;
     world.close().await;
 }
