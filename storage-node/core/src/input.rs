@@ -62,7 +62,8 @@ pub enum Input {
     StartMoved { start: Offset },
     /// The start that was asked for did not come about, and the log is as it was before (a full disk).
     StartRefused,
-    /// Configs of the topic changed.
+    /// Configs of the topic changed. If they come together with a new state of the partition, first
+    /// [`ReplicaConfig::stricter`] than both the old and the new ones, then the state, then they.
     ConfigChanged(ReplicaConfig),
     /// Time has passed.
     Tick,

@@ -41,6 +41,18 @@ pub struct ReplicaConfig {
     pub replica_lag_ms_max: i64,
 }
 
+impl ReplicaConfig {
+    /// `next`, but nothing counts as committed by it that would not by `self`. When a new state of a partition and new configs
+    /// come together, it is not known which of them came first: under the stricter of both, the state can be taken over.
+    pub fn stricter(&self, next: &Self) -> Self {
+        let flush = match (self.flush, next.flush) {
+            (FlushMode::Os, FlushMode::Os) => FlushMode::Os,
+            (FlushMode::Ack, _) | (_, FlushMode::Ack) => FlushMode::Ack,
+        };
+        Self { min_insync: self.min_insync.max(next.min_insync), flush, ..*next }
+    }
+}
+
 /// Where a copy's log stands: `start ≤ high_watermark ≤ end`, `flushed ≤ end`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Positions {

@@ -717,6 +717,24 @@ fn t19_a_proposal_of_unknown_outcome_counts_until_it_is_settled() {
     assert_eq!(replies(&actions), [(ticket, Ok(10))]);
 }
 
+/// A leader of an old epoch that alone is in sync, of two that are needed, hears at once that it does not lead any more and
+/// that one is enough: by neither order of the two may it commit what it has.
+#[test]
+fn configs_that_come_with_a_new_state_are_taken_over_by_way_of_the_stricter_ones() {
+    let two = ReplicaConfig { min_insync: 2, ..CONFIG };
+    let one = ReplicaConfig { min_insync: 1, flush: FlushMode::Os, ..CONFIG };
+    assert_eq!(two.stricter(&one), ReplicaConfig { min_insync: 2, flush: FlushMode::Ack, ..one });
+    assert_eq!(one.stricter(&two), two);
+    assert_eq!(one.stricter(&one), one);
+    let mut bench = Bench::leader(two, 3, &[1]);
+    bench.produce(Acks::Leader, 10, None);
+    bench.flushed(10);
+    bench.step(Input::ConfigChanged(two.stricter(&one)));
+    bench.epoch(2, 5, Some(2), 3, &[2]);
+    bench.step(Input::ConfigChanged(one));
+    assert_eq!(bench.replica.view().high_watermark, Offset(0));
+}
+
 /// Seed 3516 of the simulator: the answer overtakes a rise of min.insync.replicas, by which the controller keeps the member
 /// that is dropped as eligible.
 #[test]
