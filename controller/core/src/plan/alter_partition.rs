@@ -3,6 +3,8 @@
 //! A proposal is about one state of the partition, by one registration of one leader in one epoch, and names the
 //! registration of each member that the leader has heard from: a request that was held up on its way admits nobody who has
 //! restarted since, and nothing that rests on an older state.
+//!
+//! A leader whose log has failed leaves itself out: it resigns in favour of the others.
 
 use super::partition_change::{Settler, Unclean, in_order};
 use super::{Decision, Inputs, check_partition_count, check_registration, reject};
@@ -47,8 +49,13 @@ pub fn alter_partition(
         check_proposal(state, request.node, before, proposed)?;
         let member = |node: NodeId| proposed.isr.iter().any(|(member, _)| *member == node);
         let wanted = PartitionState { isr: in_order(&before.replicas, member), ..before.clone() };
-        let Some(next) = settler.settle(proposed.partition, before, wanted, Unclean::ByConfig) else {
-            return Ok(before.clone());
+        let mut before = before.clone();
+        if !member(request.node) {
+            // It has nothing to lead with, so it is not eligible either.
+            before.isr.retain(|node| *node != request.node);
+        }
+        let Some(next) = settler.settle(proposed.partition, &before, wanted, Unclean::ByConfig) else {
+            return Ok(before);
         };
         let change = MetadataChange::PartitionSet { partition: proposed.partition, state: next.clone() };
         changes.push(change);
@@ -132,8 +139,12 @@ fn check_proposal(
             check_member(state, at, *node, *broker_epoch)?;
         }
     }
-    if !seen.contains(&leader) {
-        let message = format!("The ISR proposed for {at} does not contain its leader, node {leader}.");
+    let resigns = !seen.contains(&leader);
+    if resigns && (seen.is_empty() || !seen.iter().all(|node| before.isr.contains(node))) {
+        let message = format!(
+            "Node {leader} leads {at} and leaves it out of the proposed ISR; that is possible only in favour of \
+             others that are in the ISR now."
+        );
         return reject(Reason::InvalidRequest, message);
     }
     Ok(())
