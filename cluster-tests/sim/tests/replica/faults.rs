@@ -98,7 +98,7 @@ impl Plan {
             nodes,
             partitions: [1, 1, 1, 2, 2, 3][rng.below(6)],
             replication_factor: replication_factor.min(nodes),
-            min_insync: 1 + rng.below(3),
+            min_insync: [1, 1, 2, 2, 3][rng.below(5)],
             flush_os: rng.below(5) == 0,
             unclean_allowed,
             producers: 1 + rng.below(4),
@@ -140,7 +140,7 @@ impl Faults {
         }
         // Something must happen, else the seed says nothing.
         faults.weights[Mishap::Crash as usize] += 2;
-        faults.mishap_ms = 30 + rng.below(600);
+        faults.mishap_ms = [30, 150, 400, 1_000][rng.below(4)] + rng.below(400);
         faults
     }
 

@@ -77,7 +77,6 @@ const MARKS: &[&str] = &[
     "power lost everywhere",
     "process killed",
     "producer found a gap",
-    "producer heard nothing",
     "pump ended a session",
     "read from a follower",
     "read from a leader",

@@ -337,10 +337,7 @@ impl World {
         self.after(pause, Event::ProducerWakes { producer: number });
         let wanted = match self.producers[number].outstanding {
             Some(outstanding) if self.now < outstanding.deadline => return,
-            Some(outstanding) => {
-                self.ghost.mark("producer heard nothing");
-                outstanding.wanted
-            }
+            Some(outstanding) => outstanding.wanted,
             None if self.winding_down => return,
             None => self.producers[number].next_batch(&mut self.rng, self.plan.partitions),
         };
@@ -351,8 +348,10 @@ impl World {
     }
 
     fn send_batch(&mut self, number: usize, wanted: Wanted) {
-        let deadline = self.now + 600;
         let producer = &mut self.producers[number];
+        // Without a leader it asks again soon.
+        let patience = if producer.known[wanted.partition].leader.is_some() { 600 } else { 50 };
+        let deadline = self.now + patience;
         let request = producer.sent(wanted, deadline);
         if let Some(node) = producer.known[wanted.partition].leader {
             self.send_to_node(Event::Produce { node, producer: number, number: request, wanted });

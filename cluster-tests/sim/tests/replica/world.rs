@@ -20,7 +20,7 @@ use crate::node::{Node, Pending, incarnation};
 use crate::sessions::Frame;
 
 /// Faults end here, milliseconds.
-pub(crate) const HEAL_AT: i64 = 12_000;
+pub(crate) const HEAL_AT: i64 = 20_000;
 /// Everything must be in order by here.
 pub(crate) const END_AT: i64 = HEAL_AT + 25_000;
 /// A leader waits so long for the answer to a proposal.
@@ -567,7 +567,7 @@ impl World {
         let run = self.nodes[node].run;
         let generation = self.copy(node, partition).log.begin_flush();
         let slow = self.happens(self.plan.faults.slow_flush);
-        let delay = if slow { self.rng.below(400) } else { self.rng.below(4) } as i64;
+        let delay = if slow { self.rng.below(400) } else { self.rng.below(12) } as i64;
         self.after(delay, Event::FlushDone { node, run, partition, generation });
     }
 
