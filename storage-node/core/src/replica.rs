@@ -4,17 +4,16 @@
 //! order and feeds back what they came to. The producer window and the epoch history are the log's own (recovered and
 //! cut with it) and are lent to `step`, so that no second copy can differ from them.
 
+mod follower_inputs;
+mod leader_inputs;
+
 use log_engine_core::EpochHistory;
 use proto_types::ids::{LeaderEpoch, Millis, NodeId, Offset, PartitionEpoch};
-use proto_types::replication_api::{Marks, SessionAnswer};
 
 use crate::action::{Action, DeleteRecordsError, ProduceError};
 use crate::followers::{FollowerStatus, Followers};
 use crate::following::Following;
-use crate::input::{
-    FollowerAck, FromLeader, Input, IsrAnswered, IsrOutcome, LogFacts, NewEpoch, OpenSession, Proposal,
-    SessionKey, Ticket,
-};
+use crate::input::{Input, LogFacts, NewEpoch, Proposal, Ticket};
 use crate::leader::{Leader, leader_end};
 use crate::view::{Standing, View};
 
@@ -420,158 +419,6 @@ impl Replica {
         let end = self.flush_limit.take().map_or(end, |limit| end.min(limit));
         assert!(end <= self.positions.end, "what is on disk was appended before");
         self.positions.flushed = self.positions.flushed.max(end);
-    }
-
-    fn on_open_session(
-        &mut self,
-        now: Millis,
-        epochs: &EpochHistory,
-        open: &OpenSession,
-        actions: &mut Vec<Action>,
-    ) {
-        match &mut self.role {
-            Role::Leader(leader) => {
-                leader.open_session(&self.positions, &self.config, epochs, open, now, actions);
-            }
-            Role::Follower(_) | Role::Offline(OfflineReason::NoLeader) => {
-                let answer = SessionAnswer::WrongEpoch { current: self.leader_epoch };
-                actions.push(Action::AnswerSession { session: open.session, answer });
-            }
-            Role::Offline(OfflineReason::LogFailed) => {
-                let answer = SessionAnswer::NotServed;
-                actions.push(Action::AnswerSession { session: open.session, answer });
-            }
-        }
-    }
-
-    fn on_session_ended(&mut self, now: Millis, session: SessionKey) {
-        if let Role::Leader(leader) = &mut self.role {
-            leader.on_session_ended(&self.positions, &self.config, session, now);
-        }
-    }
-
-    fn on_follower_ack(&mut self, now: Millis, ack: FollowerAck) {
-        if let Role::Leader(leader) = &mut self.role {
-            leader.followers.on_ack(ack, leader_end(&self.positions, &self.config), now);
-        }
-    }
-
-    fn on_isr_answered(
-        &mut self,
-        now: Millis,
-        epochs: &EpochHistory,
-        answered: IsrAnswered,
-        actions: &mut Vec<Action>,
-    ) {
-        if let IsrOutcome::Accepted(new) = &answered.outcome
-            && self.drops_a_member(new)
-        {
-            // The answer may have overtaken the configs that the controller decided by: it may need more replicas in sync
-            // than are needed here, and keep who is dropped as eligible. The metadata tells both, in their order; until then
-            // the member counts.
-            return;
-        }
-        if let Role::Leader(leader) = &mut self.role
-            && (leader.epoch, self.partition_epoch) == (answered.leader_epoch, answered.partition_epoch)
-        {
-            leader.proposal.on_answer(&answered.outcome, &mut leader.followers, now);
-        }
-        match answered.outcome {
-            IsrOutcome::Accepted(new) => self.on_new_epoch(now, epochs, new, actions),
-            IsrOutcome::Refused | IsrOutcome::Unknown => {}
-        }
-    }
-
-    /// Whether a newer state of this leadership lacks somebody who counts for the high watermark now.
-    fn drops_a_member(&self, new: &NewEpoch) -> bool {
-        match &self.role {
-            Role::Leader(leader) => {
-                new.leader_epoch == leader.epoch
-                    && new.partition_epoch > self.partition_epoch
-                    && leader.followers.lacks_a_member(&new.isr)
-            }
-            Role::Follower(_) | Role::Offline(_) => false,
-        }
-    }
-
-    fn on_from_leader(
-        &mut self,
-        now: Millis,
-        epochs: &EpochHistory,
-        session: SessionKey,
-        said: FromLeader,
-        actions: &mut Vec<Action>,
-    ) {
-        let Role::Follower(following) = &mut self.role else { return };
-        match said {
-            FromLeader::Answer(answer) => {
-                // Planted: what the leader says of its log is believed before ours is cut.
-                if cfg!(weir_planted_bug = "B10")
-                    && let SessionAnswer::Diverged { end, .. } = answer
-                {
-                    let believed = end.min(self.positions.end);
-                    self.positions.high_watermark = self.positions.high_watermark.max(believed);
-                }
-                let at = self.positions;
-                if let Some(marks) = following.on_answer(session, answer, &at, epochs, now, actions) {
-                    self.take_over(marks, actions);
-                }
-            }
-            FromLeader::Batches(batches) => {
-                following.on_batches(session, &batches, &self.positions, epochs, now, actions);
-            }
-            FromLeader::Marks(marks) => {
-                if following.begun(session).is_some() {
-                    following.on_progress();
-                    self.take_over(marks, actions);
-                }
-            }
-        }
-    }
-
-    /// Takes over the leader's marks, as far as this log reaches.
-    fn take_over(&mut self, marks: Marks, actions: &mut Vec<Action>) {
-        let at = &mut self.positions;
-        at.high_watermark = at.high_watermark.max(marks.high_watermark.min(at.end));
-        let start = marks.log_start.min(at.high_watermark);
-        if start > at.start {
-            actions.push(Action::MoveStart { start });
-        }
-    }
-
-    fn on_session_lost(&mut self, now: Millis, session: SessionKey) {
-        if let Role::Follower(following) = &mut self.role {
-            following.on_session_lost(session, now);
-        }
-    }
-
-    fn on_truncated(&mut self, now: Millis, end: Offset) {
-        let at = &mut self.positions;
-        assert!(end <= at.end, "a cut log is no longer than it was");
-        *at = Positions {
-            start: at.start.min(end),
-            high_watermark: at.high_watermark.min(end),
-            flushed: at.flushed.min(end),
-            end,
-        };
-        self.on_cut(now, end);
-    }
-
-    fn on_restarted(&mut self, now: Millis, start: Offset) {
-        self.positions = Positions { start, high_watermark: start, flushed: start, end: start };
-        // A flush that is under way is of what was dropped.
-        self.on_cut(now, Offset(0));
-    }
-
-    fn on_cut(&mut self, now: Millis, flush_limit: Offset) {
-        if self.flushing {
-            self.flush_limit = Some(self.flush_limit.map_or(flush_limit, |limit| limit.min(flush_limit)));
-        }
-        self.counters.truncations += 1;
-        match &mut self.role {
-            Role::Follower(following) => following.on_cut(now),
-            Role::Leader(_) | Role::Offline(_) => panic!("{AWAITED}"),
-        }
     }
 
     fn on_delete_records(&mut self, ticket: Ticket, before: Option<Offset>, actions: &mut Vec<Action>) {

@@ -1,9 +1,13 @@
 use super::*;
 use crate::action::{Duplicate, Produced};
-use crate::input::{Acks, LeaderBatches, ProducerStamp};
+use crate::input::{
+    Acks, FollowerAck, FromLeader, IsrAnswered, IsrOutcome, LeaderBatches, OpenSession, ProducerStamp,
+    SessionKey,
+};
 use log_engine_core::{ProducerBatch, ProducerStates};
 use proto_types::controller_api::ProposedIsr;
 use proto_types::ids::BrokerEpoch;
+use proto_types::replication_api::{Marks, SessionAnswer};
 
 const ME: NodeId = NodeId(1);
 const UNHEARD: i64 = ProposedIsr::NOT_HEARD_FROM.0;
@@ -819,7 +823,7 @@ fn marks(log_start: i64, high_watermark: i64) -> Marks {
 }
 
 impl Bench {
-    fn from_leader(&mut self, session: SessionKey, said: FromLeader) -> Vec<Action> {
+    fn hear(&mut self, session: SessionKey, said: FromLeader) -> Vec<Action> {
         self.step(Input::FromLeader { session, said })
     }
 
@@ -832,15 +836,14 @@ impl Bench {
             last_epoch: LeaderEpoch(epoch),
             marks,
         };
-        self.from_leader(session, FromLeader::Batches(batches))
+        self.hear(session, FromLeader::Batches(batches))
     }
 }
 
 #[test]
 fn a_follower_appends_acks_and_takes_over_marks_as_far_as_it_reaches() {
     let (mut bench, session) = follower();
-    let actions =
-        bench.from_leader(session, FromLeader::Answer(SessionAnswer::Begins { marks: marks(0, 12) }));
+    let actions = bench.hear(session, FromLeader::Answer(SessionAnswer::Begins { marks: marks(0, 12) }));
     assert_eq!(bench.high_watermark(), 10);
     let ack =
         |appended, flushed| Action::Ack { session, appended: Offset(appended), flushed: Offset(flushed) };
@@ -851,11 +854,11 @@ fn a_follower_appends_acks_and_takes_over_marks_as_far_as_it_reaches() {
     assert_eq!(bench.high_watermark(), 13);
     assert_eq!(actions, [Action::Flush, Action::Publish(bench.replica.view()), ack(15, 10)]);
     assert_eq!(bench.flushed(15), [ack(15, 15)]);
-    bench.from_leader(session, FromLeader::Marks(marks(0, 99)));
+    bench.hear(session, FromLeader::Marks(marks(0, 99)));
     assert_eq!(bench.high_watermark(), 15);
-    bench.from_leader(session, FromLeader::Marks(marks(0, 3)));
+    bench.hear(session, FromLeader::Marks(marks(0, 3)));
     assert_eq!(bench.high_watermark(), 15, "an old mark takes nothing back");
-    let actions = bench.from_leader(session, FromLeader::Marks(marks(7, 15)));
+    let actions = bench.hear(session, FromLeader::Marks(marks(7, 15)));
     assert_eq!(actions, [Action::MoveStart { start: Offset(7) }]);
     bench.step(Input::StartMoved { start: Offset(7) });
     assert_eq!(bench.replica.view().start, Offset(7));
@@ -868,27 +871,27 @@ fn t10_marks_are_taken_over_in_a_session_that_has_begun_and_what_is_old_is_dropp
     let (mut bench, session) = follower();
     let old = SessionKey(session.0 + 1);
     for key in [session, old] {
-        assert_eq!(bench.from_leader(key, FromLeader::Marks(marks(0, 9))), []);
+        assert_eq!(bench.hear(key, FromLeader::Marks(marks(0, 9))), []);
         assert_eq!(bench.batches(key, 10, 12, 4, marks(0, 9)), [], "T-36");
     }
     let begins = SessionAnswer::Begins { marks: marks(0, 9) };
-    assert_eq!(bench.from_leader(old, FromLeader::Answer(begins)), []);
+    assert_eq!(bench.hear(old, FromLeader::Answer(begins)), []);
     let diverged = SessionAnswer::Diverged { epoch: LeaderEpoch(2), end: Offset(8) };
-    assert_eq!(bench.from_leader(old, FromLeader::Answer(diverged)), [], "T-28");
+    assert_eq!(bench.hear(old, FromLeader::Answer(diverged)), [], "T-28");
     assert_eq!(bench.high_watermark(), 0);
-    let actions = bench.from_leader(session, FromLeader::Answer(diverged));
+    let actions = bench.hear(session, FromLeader::Answer(diverged));
     assert_eq!(actions, [Action::Truncate { to: Offset(8), below_high_watermark: None }]);
     assert_eq!(bench.high_watermark(), 0);
     let again = opened(&bench.step(Input::Truncated { end: Offset(8) })).expect("it asks anew");
     assert!(again > session);
-    assert_eq!(bench.from_leader(session, FromLeader::Answer(begins)), []);
-    bench.from_leader(again, FromLeader::Answer(begins));
+    assert_eq!(bench.hear(session, FromLeader::Answer(begins)), []);
+    bench.hear(again, FromLeader::Answer(begins));
     assert_eq!((bench.high_watermark(), bench.replica.counters().truncations), (8, 1));
     assert_eq!(bench.batches(session, 8, 12, 4, marks(0, 9)), []);
     // A new leader: the session is closed, and nothing of it counts any more.
     let actions = bench.epoch(5, 1, Some(3), 3, &[3]);
     assert_eq!(actions[0], Action::CloseSession { session: again });
-    assert_eq!(bench.from_leader(again, FromLeader::Marks(marks(0, 99))), []);
+    assert_eq!(bench.hear(again, FromLeader::Marks(marks(0, 99))), []);
     assert_eq!(bench.batches(again, 8, 12, 4, marks(0, 9)), []);
 }
 
@@ -896,7 +899,7 @@ fn t10_marks_are_taken_over_in_a_session_that_has_begun_and_what_is_old_is_dropp
 fn t12_a_follower_behind_the_leaders_start_begins_anew() {
     let (mut bench, session) = follower();
     let later = SessionAnswer::StartsLater { start: Offset(40) };
-    let actions = bench.from_leader(session, FromLeader::Answer(later));
+    let actions = bench.hear(session, FromLeader::Answer(later));
     assert_eq!(actions, [Action::RestartAt { start: Offset(40), below_high_watermark: None }]);
     bench.epochs = EpochHistory::new();
     let actions = bench.step(Input::Restarted { start: Offset(40) });
@@ -914,10 +917,10 @@ fn t12_a_follower_behind_the_leaders_start_begins_anew() {
 #[test]
 fn a_cut_below_the_high_watermark_is_made_and_said() {
     let (mut bench, session) = follower();
-    bench.from_leader(session, FromLeader::Answer(SessionAnswer::Begins { marks: marks(0, 9) }));
+    bench.hear(session, FromLeader::Answer(SessionAnswer::Begins { marks: marks(0, 9) }));
     let session = opened(&bench.epoch(6, 1, Some(3), 3, &[3])).expect("another leader");
     let diverged = SessionAnswer::Diverged { epoch: LeaderEpoch(1), end: Offset(20) };
-    let actions = bench.from_leader(session, FromLeader::Answer(diverged));
+    let actions = bench.hear(session, FromLeader::Answer(diverged));
     let cut = actions.iter().find(|action| matches!(action, Action::Truncate { .. }));
     let known = if cfg!(weir_planted_bug = "B10") { 10 } else { 9 };
     let expected = Action::Truncate { to: Offset(6), below_high_watermark: Some(Offset(known)) };
@@ -929,14 +932,14 @@ fn a_cut_below_the_high_watermark_is_made_and_said() {
 #[test]
 fn a_flush_that_began_before_a_cut_proves_nothing_of_what_came_after() {
     let (mut bench, session) = follower();
-    bench.from_leader(session, FromLeader::Answer(SessionAnswer::Begins { marks: marks(0, 0) }));
+    bench.hear(session, FromLeader::Answer(SessionAnswer::Begins { marks: marks(0, 0) }));
     bench.batches(session, 10, 20, 4, marks(0, 0));
     bench.step(Input::Appended { end: Offset(20) });
     let session = opened(&bench.epoch(5, 1, Some(3), 3, &[3])).expect("another leader");
     let diverged = SessionAnswer::Diverged { epoch: LeaderEpoch(2), end: Offset(8) };
-    bench.from_leader(session, FromLeader::Answer(diverged));
+    bench.hear(session, FromLeader::Answer(diverged));
     let session = opened(&bench.step(Input::Truncated { end: Offset(8) })).expect("it asks anew");
-    bench.from_leader(session, FromLeader::Answer(SessionAnswer::Begins { marks: marks(0, 0) }));
+    bench.hear(session, FromLeader::Answer(SessionAnswer::Begins { marks: marks(0, 0) }));
     bench.batches(session, 8, 30, 5, marks(0, 0));
     bench.step(Input::Appended { end: Offset(30) });
     let actions = bench.flushed(20);
@@ -955,7 +958,7 @@ fn a_follower_that_is_not_served_asks_again_after_growing_pauses() {
         SessionAnswer::Diverged { epoch: LeaderEpoch(2), end: Offset(10) },
     ];
     for (answer, pause) in answers.into_iter().zip([20, 40, 80]) {
-        assert_eq!(opened(&bench.from_leader(session, FromLeader::Answer(answer))), None);
+        assert_eq!(opened(&bench.hear(session, FromLeader::Answer(answer))), None);
         assert_eq!(bench.replica.next_deadline(), Some(Millis(bench.now + pause)));
         bench.now += pause;
         session = opened(&bench.step(Input::Tick)).expect("it asks again");
@@ -977,7 +980,7 @@ fn batches_that_do_not_continue_the_log_end_the_session() {
     let cases = [(9, 12, 4), (11, 12, 4), (10, 10, 4), (10, 12, 5), (10, 12, 1)];
     for (from, end, epoch) in cases {
         let (mut bench, session) = follower();
-        bench.from_leader(session, FromLeader::Answer(SessionAnswer::Begins { marks: marks(0, 9) }));
+        bench.hear(session, FromLeader::Answer(SessionAnswer::Begins { marks: marks(0, 9) }));
         let actions = bench.batches(session, from, end, epoch, marks(0, 99));
         assert_eq!(actions, [Action::CloseSession { session }], "{from} {end} {epoch}");
         assert_eq!(bench.high_watermark(), 9);
@@ -987,12 +990,12 @@ fn batches_that_do_not_continue_the_log_end_the_session() {
 #[test]
 fn a_follower_without_room_tries_again_and_one_with_a_failed_log_does_not() {
     let (mut bench, session) = follower();
-    bench.from_leader(session, FromLeader::Answer(SessionAnswer::Begins { marks: marks(0, 9) }));
+    bench.hear(session, FromLeader::Answer(SessionAnswer::Begins { marks: marks(0, 9) }));
     bench.batches(session, 10, 12, 4, marks(0, 9));
     assert_eq!(bench.step(Input::AppendRefused), [Action::CloseSession { session }]);
     bench.now += 20;
     let session = opened(&bench.step(Input::Tick)).expect("it asks again");
-    bench.from_leader(session, FromLeader::Answer(SessionAnswer::Begins { marks: marks(0, 9) }));
+    bench.hear(session, FromLeader::Answer(SessionAnswer::Begins { marks: marks(0, 9) }));
     bench.batches(session, 10, 12, 4, marks(0, 9));
     let actions = bench.step(Input::LogFailed);
     assert_eq!(actions[0], Action::CloseSession { session });
@@ -1002,7 +1005,7 @@ fn a_follower_without_room_tries_again_and_one_with_a_failed_log_does_not() {
 #[test]
 fn a_follower_refuses_what_only_a_leader_does_and_leads_from_its_own_end() {
     let (mut bench, session) = follower();
-    bench.from_leader(session, FromLeader::Answer(SessionAnswer::Begins { marks: marks(0, 9) }));
+    bench.hear(session, FromLeader::Answer(SessionAnswer::Begins { marks: marks(0, 9) }));
     let (ticket, actions) = bench.produce(Acks::Leader, 1, None);
     assert_eq!(replies(&actions), [(ticket, Err(ProduceError::NotLeader))]);
     let ticket = Ticket(500);
