@@ -32,6 +32,8 @@ const SYNC_LIMIT: Duration = Duration::from_secs(120);
 const CALM: Duration = Duration::from_secs(5);
 /// Writing must have begun before the first fault.
 const FIRST_RECORDS: u64 = 500;
+/// As many acknowledgements show that writes go on.
+const SOME_RECORDS: u64 = 50;
 /// Size of each daemon's disk; what a run writes fits several times.
 const DISK_MIB: u64 = 1024;
 
@@ -90,12 +92,19 @@ impl Diary {
         let _ = writeln!(self.text, "{line}");
     }
 
-    fn fault(&mut self, what: &str) {
+    /// Writes down and prints that a fault begins.
+    pub fn fault(&mut self, what: &str) {
         self.begun.push((crate::clock::monotonic_us(), what.to_owned()));
         self.note(what);
     }
 
-    fn complain(&mut self, what: String) {
+    /// How many faults began so far.
+    pub fn faults(&self) -> usize {
+        self.begun.len()
+    }
+
+    /// Writes down what must not be.
+    pub fn complain(&mut self, what: String) {
         self.note(&format!("COMPLAINT: {what}"));
         self.complaints.push(what);
     }
@@ -103,6 +112,15 @@ impl Diary {
 
 /// Runs a plan in a folder and judges it.
 pub fn run(dir: &Path, plan: &Plan) -> Result<Verdict, NetworkError> {
+    run_with(dir, plan, random_faults)
+}
+
+/// Runs what `storm` does to a cluster under load, and judges it.
+pub fn run_with(
+    dir: &Path,
+    plan: &Plan,
+    storm: impl FnOnce(&mut Storm<'_>) -> Result<(), NetworkError>,
+) -> Result<Verdict, NetworkError> {
     let shape = Shape { disk_mib: Some(DISK_MIB), namespaces: true, ..Shape::default() };
     let mut diary = Diary::new();
     let mut cluster = ReplicatedCluster::start(dir, &shape)?;
@@ -118,8 +136,16 @@ pub fn run(dir: &Path, plan: &Plan) -> Result<Verdict, NetworkError> {
         return Err(NetworkError(format!("the clients do not get going; see {}", dir.display())));
     }
     diary.note(&format!("the cluster works; seed {}", plan.seed));
-    storm(&mut cluster, plan, &load, &mut diary)?;
-    judge_calm(&mut cluster, plan, &load, &mut diary)?;
+    let mut running = Storm {
+        cluster: &mut cluster,
+        load: &load,
+        diary: &mut diary,
+        plan,
+        chance: Moments::new(plan.seed),
+    };
+    running.wait_for_sync();
+    storm(&mut running)?;
+    running.judge_calm()?;
     let histories = load.finish(&cluster, &mut diary)?;
     diary.note("stopping the cluster");
     cluster.stop();
@@ -128,42 +154,47 @@ pub fn run(dir: &Path, plan: &Plan) -> Result<Verdict, NetworkError> {
     verdict
 }
 
-/// Faults until the time is over.
-fn storm(
-    cluster: &mut ReplicatedCluster,
-    plan: &Plan,
-    load: &Load,
-    diary: &mut Diary,
-) -> Result<(), NetworkError> {
-    let mut chance = Moments::new(plan.seed);
-    let possible: Vec<Fault> =
-        plan.faults.iter().copied().filter(|fault| fault.is_possible(cluster)).collect();
+/// A cluster under load, to which things happen.
+#[derive(Debug)]
+pub struct Storm<'a> {
+    /// The cluster.
+    pub cluster: &'a mut ReplicatedCluster,
+    /// The clients.
+    pub load: &'a Load,
+    /// What happens is written down here.
+    pub diary: &'a mut Diary,
+    /// Where chance comes from.
+    pub chance: Moments,
+    plan: &'a Plan,
+}
+
+/// Faults of the plan until its time is over.
+fn random_faults(storm: &mut Storm<'_>) -> Result<(), NetworkError> {
+    let faults = storm.plan.faults.iter().copied();
+    let possible: Vec<Fault> = faults.filter(|fault| fault.is_possible(storm.cluster)).collect();
     if possible.is_empty() {
         return Err(NetworkError("none of the chosen faults is possible on this machine".to_owned()));
     }
     let watch = Stopwatch::start();
-    while watch.elapsed() < plan.duration {
-        let acknowledged = load.acknowledged();
-        let first = pick(&mut chance, &possible);
-        let what = first.begin(cluster, &mut chance)?;
-        diary.fault(&what);
-        let hold = first.hold(&mut chance);
+    while watch.elapsed() < storm.plan.duration {
+        let first = pick(&mut storm.chance, &possible);
+        let acknowledged = storm.load.acknowledged();
+        storm.begin(first)?;
+        let hold = first.hold(&mut storm.chance);
         // Now and then another one before the first is over.
-        if chance.next_number().is_multiple_of(4) {
+        if storm.chance.next_number().is_multiple_of(4) {
             std::thread::sleep(hold / 2);
-            let second = pick(&mut chance, &possible);
-            let what = second.begin(cluster, &mut chance)?;
-            diary.fault(&format!("  and {what}"));
+            let second = pick(&mut storm.chance, &possible);
+            storm.begin(second)?;
         }
         std::thread::sleep(hold);
-        look_after(cluster, diary);
-        cluster.heal()?;
-        diary.note(&format!("  healed; {} acknowledged meanwhile", load.acknowledged() - acknowledged));
-        if chance.next_number().is_multiple_of(2) {
-            wait_for_sync(cluster, plan, diary);
+        storm.heal()?;
+        storm.diary.note(&format!("  {} acknowledged meanwhile", storm.load.acknowledged() - acknowledged));
+        if storm.chance.next_number().is_multiple_of(2) {
+            storm.wait_for_sync();
         } else {
-            wait_for_progress(load, diary);
-            std::thread::sleep(chance.within(Duration::from_secs(5)));
+            storm.wait_for_progress();
+            std::thread::sleep(storm.chance.within(Duration::from_secs(5)));
         }
     }
     Ok(())
@@ -174,74 +205,90 @@ fn pick(chance: &mut Moments, faults: &[Fault]) -> Fault {
     faults[index]
 }
 
-/// Nobody may have ended by himself.
-fn look_after(cluster: &mut ReplicatedCluster, diary: &mut Diary) {
-    for daemon in cluster.daemons_mut() {
-        if let Some(what) = daemon.ended() {
-            diary.complain(what);
-            // So that the run can go on and show more.
-            daemon.kill();
+impl Storm<'_> {
+    /// Begins a fault.
+    pub fn begin(&mut self, fault: Fault) -> Result<(), NetworkError> {
+        let what = fault.begin(self.cluster, &mut self.chance)?;
+        self.diary.fault(&what);
+        Ok(())
+    }
+
+    /// Takes everything back. Nobody may have ended by himself.
+    pub fn heal(&mut self) -> Result<(), NetworkError> {
+        self.look_after();
+        self.cluster.heal()?;
+        self.diary.note("  healed");
+        Ok(())
+    }
+
+    fn look_after(&mut self) {
+        for daemon in self.cluster.daemons_mut() {
+            if let Some(what) = daemon.ended() {
+                self.diary.complain(what);
+                // So that the run can go on and show more.
+                daemon.kill();
+            }
         }
     }
-}
 
-fn wait_for_progress(load: &Load, diary: &mut Diary) {
-    let before = load.acknowledged();
-    let watch = Stopwatch::start();
-    match wait_until(PROGRESS_LIMIT, || (load.acknowledged() > before + 50).then_some(())) {
-        Some(()) => diary.note(&format!("  writes go on after {:.1} s", watch.elapsed().as_secs_f64())),
-        None => diary.complain(format!("writes do not go on within {PROGRESS_LIMIT:?} after healing")),
-    }
-}
-
-fn wait_for_sync(cluster: &ReplicatedCluster, plan: &Plan, diary: &mut Diary) {
-    let watch = Stopwatch::start();
-    match wait_until(SYNC_LIMIT, || is_in_sync(cluster, plan).then_some(())) {
-        Some(()) => diary.note(&format!("  all in sync after {:.1} s", watch.elapsed().as_secs_f64())),
-        None => {
-            let told = cluster.partitions(1, TOPIC);
-            diary.complain(format!(
-                "not all copies are in sync within {SYNC_LIMIT:?} after healing: {told:?}"
-            ));
+    /// Waits until writes are acknowledged again.
+    pub fn wait_for_progress(&mut self) {
+        let before = self.load.acknowledged();
+        let watch = Stopwatch::start();
+        let goes_on = || (self.load.acknowledged() > before + SOME_RECORDS).then_some(());
+        match wait_until(PROGRESS_LIMIT, goes_on) {
+            Some(()) => {
+                self.diary.note(&format!("  writes go on after {:.1} s", watch.elapsed().as_secs_f64()))
+            }
+            None => {
+                self.diary.complain(format!("writes do not go on within {PROGRESS_LIMIT:?} after healing"))
+            }
         }
     }
-}
 
-/// Whether every node tells that every partition has a leader and all its copies in sync.
-fn is_in_sync(cluster: &ReplicatedCluster, plan: &Plan) -> bool {
-    let nodes = cluster.daemons().iter().filter(|daemon| daemon.role == Role::StorageNode);
-    nodes.map(|node| node.id).all(|node| {
-        cluster.partitions(node, TOPIC).is_some_and(|partitions| {
-            partitions.len() == usize::from(plan.partitions)
-                && partitions.iter().all(|partition| {
-                    partition.leader.is_some() && partition.isr.len() == plan.replication_factor
-                })
+    /// Waits until every node tells that every copy is in sync.
+    pub fn wait_for_sync(&mut self) {
+        let watch = Stopwatch::start();
+        match wait_until(SYNC_LIMIT, || self.is_in_sync().then_some(())) {
+            Some(()) => {
+                self.diary.note(&format!("  all in sync after {:.1} s", watch.elapsed().as_secs_f64()))
+            }
+            None => {
+                let told: Vec<_> = (1..=3).map(|node| self.cluster.partitions(node, TOPIC)).collect();
+                self.diary.complain(format!("not all in sync within {SYNC_LIMIT:?} after healing: {told:?}"));
+            }
+        }
+    }
+
+    fn is_in_sync(&self) -> bool {
+        let nodes = self.cluster.daemons().iter().filter(|daemon| daemon.role == Role::StorageNode);
+        nodes.map(|node| node.id).all(|node| {
+            self.cluster.partitions(node, TOPIC).is_some_and(|partitions| {
+                partitions.len() == usize::from(self.plan.partitions)
+                    && partitions.iter().all(|partition| {
+                        partition.leader.is_some() && partition.isr.len() == self.plan.replication_factor
+                    })
+            })
         })
-    })
-}
+    }
 
-/// After everything is healed all must be well, and stay so for a while.
-fn judge_calm(
-    cluster: &mut ReplicatedCluster,
-    plan: &Plan,
-    load: &Load,
-    diary: &mut Diary,
-) -> Result<(), NetworkError> {
-    diary.note("the storm is over");
-    cluster.heal()?;
-    wait_for_sync(cluster, plan, diary);
-    wait_for_progress(load, diary);
-    let unanswered = load.failed();
-    let before = load.acknowledged();
-    std::thread::sleep(CALM);
-    look_after(cluster, diary);
-    if load.failed() > unanswered {
-        diary.complain(format!("{} records failed in calm", load.failed() - unanswered));
+    /// After everything is healed all must be well, and stay so for a while.
+    fn judge_calm(&mut self) -> Result<(), NetworkError> {
+        self.diary.note("the storm is over");
+        self.heal()?;
+        self.wait_for_sync();
+        self.wait_for_progress();
+        let (before, failed) = (self.load.acknowledged(), self.load.failed());
+        std::thread::sleep(CALM);
+        self.look_after();
+        if self.load.failed() > failed {
+            self.diary.complain(format!("{} records failed in calm", self.load.failed() - failed));
+        }
+        if self.load.acknowledged() == before {
+            self.diary.complain("nothing was acknowledged in calm".to_owned());
+        }
+        Ok(())
     }
-    if load.acknowledged() == before {
-        diary.complain("nothing was acknowledged in calm".to_owned());
-    }
-    Ok(())
 }
 
 /// Creates the topic; a cluster that has just started may need a moment for as many nodes.

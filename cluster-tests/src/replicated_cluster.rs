@@ -347,16 +347,24 @@ impl ReplicatedCluster {
         Ok(())
     }
 
+    /// Gives their power back to those that lost it, and takes back every cut. Starts nothing.
+    pub fn restore_power(&mut self) -> Result<(), NetworkError> {
+        self.network.heal()?;
+        if let Some(disks) = &self.disks {
+            for daemon in self.daemons.iter_mut().filter(|daemon| daemon.dark) {
+                disks.restore_power(&daemon.name())?;
+                daemon.dark = false;
+            }
+        }
+        Ok(())
+    }
+
     /// Takes back everything that was done to the cluster, and starts what does not run.
     pub fn heal(&mut self) -> Result<(), NetworkError> {
-        self.network.heal()?;
+        self.restore_power()?;
         for daemon in &mut self.daemons {
             daemon.resume();
             if let Some(disks) = &self.disks {
-                if daemon.dark {
-                    disks.restore_power(&daemon.name())?;
-                    daemon.dark = false;
-                }
                 disks.free(&daemon.name())?;
             }
             daemon.start();

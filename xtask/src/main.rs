@@ -67,6 +67,11 @@ const COMMANDS: &[Command] = &[
         run: test::chaos_groups,
     },
     Command {
+        name: "chaos-replication",
+        help: "[--minutes N] [--seed N] [--faults NAME,NAME...]: kills, pauses, cuts, full disks, power cuts",
+        run: test::chaos_replication,
+    },
+    Command {
         name: "clients",
         help: "[NAME...] [--against weir|kafka]: what stock clients can do, as a table",
         run: clients::run,

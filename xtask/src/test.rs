@@ -18,6 +18,10 @@ const PROGRAMS: &[(&str, &str, &str)] = &[
     ("jar", "--version", "openjdk-17-jdk-headless"),
     ("mvn", "--version", "maven"),
     ("kcat", "-V", "kcat"),
+    ("ip", "-V", "iproute2"),
+    ("iptables", "--version", "iptables"),
+    ("nsenter", "--version", "util-linux"),
+    ("mkfs.ext4", "-V", "e2fsprogs"),
     ("python3", "--version", "python3"),
 ];
 
@@ -35,6 +39,15 @@ pub(crate) fn chaos_kill(args: &[String]) -> Result<(), Failure> {
 /// Kills and stops coordinators under a busy group, in `--times N` rounds (20 if not given).
 pub(crate) fn chaos_groups(args: &[String]) -> Result<(), Failure> {
     chaos("chaos-groups", "group_members::", 20, args)
+}
+
+/// Faults of every kind on three replicated nodes under stock clients; the program that it runs knows the arguments.
+pub(crate) fn chaos_replication(args: &[String]) -> Result<(), Failure> {
+    prepare()?;
+    let mut command = cargo();
+    command.args(["run", "--quiet", "--package", "cluster-tests", "--bin", "chaos-replication", "--"]);
+    command.args(args).env("WEIR_BIN_DIR", shell::target_dir().join("debug"));
+    shell::run(command)
 }
 
 /// Runs the tests of processes whose name contains `filter`, `--times N` times as they understand it.

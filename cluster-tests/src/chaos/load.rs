@@ -138,6 +138,11 @@ impl Load {
         Ok(())
     }
 
+    /// The folder of the histories; whatever is in it at the end is judged.
+    pub fn histories(&self) -> &Path {
+        &self.dir
+    }
+
     /// Records acknowledged so far.
     pub fn acknowledged(&self) -> u64 {
         self.watcher.counts.acknowledged.load(Ordering::Relaxed)
