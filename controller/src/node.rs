@@ -142,7 +142,7 @@ async fn open_data_dir(config: &Config) -> Result<DataDir, StartError> {
     Ok(opened.map_err(|error| StartError::Raft(error.to_string()))??)
 }
 
-fn openraft_config(config: &Config) -> Result<OpenraftConfig, String> {
+pub(crate) fn openraft_config(config: &Config) -> Result<OpenraftConfig, String> {
     let raft = &config.raft;
     let config = OpenraftConfig {
         cluster_name: config.cluster_id.clone(),
@@ -156,6 +156,9 @@ fn openraft_config(config: &Config) -> Result<OpenraftConfig, String> {
         // Above what lies between two snapshots, else a follower could be sent one snapshot after the other.
         replication_lag_threshold: raft.snapshot_entries.saturating_mul(2).max(5_000),
         backoff: "50ms 100ms 200ms ...500ms".to_owned(),
+        // What was committed is written down lazily, so a leader that went on where it had stopped could answer from a
+        // state that is older than what it had acknowledged. It is elected again, like anybody.
+        enable_leader_restore: Some(false),
         ..OpenraftConfig::default()
     };
     config.validate().map_err(|error| error.to_string())

@@ -11,6 +11,8 @@ pub(crate) mod network;
 pub(crate) mod peers;
 pub(crate) mod rpc;
 pub(crate) mod segment;
+#[cfg(test)]
+mod sim;
 pub(crate) mod slot_file;
 pub(crate) mod snapshot_files;
 pub(crate) mod state_machine;
