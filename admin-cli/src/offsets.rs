@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use kafka_wire::Client;
+use kafka_wire::{Client, ClientError};
 use kafka_wire_core::messages::list_offsets::{ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic};
 use kafka_wire_core::messages::metadata::MetadataResponseTopic;
 use kafka_wire_core::{ErrorCode, Str};
@@ -49,7 +49,15 @@ pub(crate) async fn list(
     }
     for (leader, partitions) in by_leader {
         let request = request(name.clone(), &partitions, timestamp);
-        let response = client.call_node(leader, &request).await?;
+        let response = match client.call_node(leader, &request).await {
+            // A leader that has just died is still named for a moment; that is no reason to tell nothing of the others.
+            Err(error) if error.is_unreachable() || matches!(error, ClientError::UnknownNode(_)) => {
+                let away = |partition| (partition, Err(ErrorCode::BrokerNotAvailable));
+                found.extend(partitions.into_iter().map(away));
+                continue;
+            }
+            response => response?,
+        };
         for partition in response.topics.into_iter().flat_map(|topic| topic.partitions) {
             let offset = match partition.error_code {
                 ErrorCode::None => Ok(partition.offset),

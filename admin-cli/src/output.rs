@@ -121,6 +121,11 @@ pub(crate) fn thousands(number: u64) -> String {
     text
 }
 
+/// A number of things: `1 partition`, `2 partitions`.
+pub(crate) fn count_of(number: usize, thing: &str) -> String {
+    if number == 1 { format!("1 {thing}") } else { format!("{number} {thing}s") }
+}
+
 /// Node or replica ids as a list.
 pub(crate) fn id_list(ids: &[i32]) -> String {
     if ids.is_empty() {
@@ -174,6 +179,7 @@ mod tests {
     fn control_characters_are_escaped_and_thousands_are_grouped() {
         assert_eq!(printable("a\x1b[31m\nb ü"), "a\\u{1b}[31m\\nb ü");
         let grouped: Vec<_> = [0, 7, 999, 1000, 336_776, 1_234_567].map(thousands).into();
+        assert_eq!([0, 1, 2].map(|number| count_of(number, "node")), ["0 nodes", "1 node", "2 nodes"]);
         assert_eq!(grouped, ["0", "7", "999", "1,000", "336,776", "1,234,567"]);
     }
 

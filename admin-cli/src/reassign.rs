@@ -16,7 +16,7 @@ use crate::cli::Global;
 use crate::cluster_view::{self, ClusterView, CopySizes, TopicView, UnderWay, partition_name};
 use crate::commands::config::{self, Resource};
 use crate::failure::Failure;
-use crate::output::{Format, Output, id_list};
+use crate::output::{Format, Output, count_of, id_list};
 use crate::partition_selection::{byte_rate, bytes_text};
 use crate::replica_plan::Move;
 
@@ -205,7 +205,7 @@ fn show(
         Some(rate) => format!(", at most {} a second at each node", bytes_text(rate)),
         None => String::new(),
     };
-    output.line(&format!("{verb} {} partitions: {} to copy{throttled}", moves.len(), size(total)))
+    output.line(&format!("{verb} {}: {} to copy{throttled}", count_of(moves.len(), "partition"), size(total)))
 }
 
 /// Puts the moves under a throttle.
@@ -288,7 +288,7 @@ mod tests {
             text,
             "PARTITION  FROM  TO   COPIES\n\
              t-4        1,2   2,3  3.0 MiB\n\
-             would move 1 partitions: 3.0 MiB to copy, at most 1.0 MiB a second at each node\n"
+             would move 1 partition: 3.0 MiB to copy, at most 1.0 MiB a second at each node\n"
         );
         let text = captured(Format::Json, |output| {
             show(&[a_move()], &CopySizes::default(), &options(false), true, output).unwrap();

@@ -103,6 +103,12 @@ impl KafkaCluster {
         self.nodes.iter().map(|node| node.process.id()).collect()
     }
 
+    /// Ends a node, by id, at once.
+    pub fn kill_node(&mut self, id: usize) {
+        let node = &mut self.nodes[id - 1];
+        node.process.kill().unwrap_or_else(|error| panic!("Kafka node {id} cannot be killed: {error}"));
+    }
+
     /// The folder with each node's data (`node-<id>/data/<topic>-<partition>`).
     pub fn dir(&self) -> &Path {
         self.dir.path()

@@ -8,7 +8,7 @@ use crate::cli::Global;
 use crate::cluster_view::{self, NodeView, TopicView, address_text, partition_name};
 use crate::commands::config::{self, Resource};
 use crate::failure::Failure;
-use crate::output::{Format, Output, printable, thousands};
+use crate::output::{Format, Output, count_of, printable, thousands};
 use crate::quorum_view::{self, QuorumView};
 
 /// A follower that lacks something for less is not worth a line: on a busy partition every one lacks something.
@@ -87,7 +87,8 @@ pub(super) async fn run(global: &Global, client: &Client, output: &mut Output<'_
     show_unwell("below min.insync.replicas", &health.below_min_isr, output)?;
     show_unwell("under-replicated", &health.under_replicated, output)?;
     if moves > 0 {
-        output.line(&format!("{moves} partitions on the move: `weir partition moves` shows them"))?;
+        let moves = count_of(moves, "partition");
+        output.line(&format!("{moves} on the move: `weir partition moves` shows what is copied"))?;
     }
     output.line("")?;
     let table: Vec<_> = rows.iter().map(node_cells).collect();
@@ -108,8 +109,7 @@ fn controller_text(quorum: &Result<QuorumView, Failure>) -> String {
     match quorum {
         Ok(QuorumView { leader: Some(leader), members, .. }) => {
             let voters = members.iter().filter(|member| member.voter).count();
-            let voters = if voters == 1 { String::new() } else { format!(" of {voters}") };
-            format!("{leader}{voters} leads")
+            format!("{leader} leads{}", if voters == 1 { String::new() } else { format!(" {voters} voters") })
         }
         Ok(_) => "no controller leads".to_owned(),
         Err(failure) => failure.to_string().lines().next().unwrap_or_default().to_owned(),
@@ -166,7 +166,7 @@ async fn lagging(client: &Client, nodes: &[NodeView]) -> Result<Option<Vec<Laggi
             Ok(response) => all.extend(lagging_of(node.id, response)),
             Err(ClientError::UnsupportedVersion { .. }) => return Ok(None),
             // It is going just now: what it led is led by others in a moment.
-            Err(error) if error.is_unreachable() => {}
+            Err(error) if error.is_unreachable() || matches!(error, ClientError::UnknownNode(_)) => {}
             Err(error) => return Err(error.into()),
         }
     }
@@ -264,7 +264,7 @@ fn show_unwell(what: &str, names: &[String], output: &mut Output<'_>) -> Result<
     }
     let shown = names[..names.len().min(NAMES_SHOWN_MAX)].join(" ");
     let more = if names.len() > NAMES_SHOWN_MAX { " …" } else { "" };
-    output.line(&format!("{} partitions {what}: {shown}{more}", names.len()))
+    output.line(&format!("{} {what}: {shown}{more}", count_of(names.len(), "partition")))
 }
 
 #[cfg(test)]

@@ -482,7 +482,8 @@ fn show_ready(
     output.table(&["DAEMON", "PID", "ADDRESS", "METRICS"], &rows)?;
     output.line(&format!(
         "\nIn another terminal:\n  weir -b {bootstrap} cluster status\n\
-         Any Kafka client works with {bootstrap}. A topic has one copy of each partition. Ctrl-C stops."
+         Any Kafka client works with {bootstrap}. `weir topic create NAME --replication-factor 3` makes a topic that \
+         outlives a node. Ctrl-C stops."
     ))?;
     output.flush()
 }

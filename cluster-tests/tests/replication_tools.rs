@@ -1,0 +1,490 @@
+//! Elections, reassignments, the quorum and what is not in sync, as Kafka's own tools and `weir` show and change them.
+//!
+//! The tools run the same commands against three nodes of Weir and against three of Apache Kafka, and must say the same: what
+//! differs from run to run (ids, paths, positions) is blotted out first.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use cluster_tests::clients::{all_output, kafka_tool, kafka_tool_output, kcat, weir, weir_output};
+use cluster_tests::clock::wait_until;
+use cluster_tests::http;
+use cluster_tests::oracle::broker::{BrokerOptions, KafkaCluster};
+use cluster_tests::replicated_cluster::{ReplicatedCluster, Role, Shape};
+use cluster_tests::run_dir::RunDir;
+use serde_json::Value;
+
+/// How long a change may take to be seen on a busy machine.
+const SEEN_LIMIT: Duration = Duration::from_secs(90);
+
+fn start(run_dir: &RunDir) -> ReplicatedCluster {
+    ReplicatedCluster::start(run_dir.path(), &Shape::default()).expect("loopback needs no permission")
+}
+
+/// What a tool said, with everything blotted out that differs from run to run.
+fn normal(text: &str) -> String {
+    let lines = text.lines().map(|line| {
+        let line = line.split("\tConfigs:").next().unwrap_or(line);
+        let line = blot(line, "TopicId: ", |c| c == '\t');
+        let line = blot_all(&line, "\"log_dirs\":[", ']');
+        sorted_list(&line, "Isr: ")
+    });
+    // What the client's log says is its own.
+    let kept = lines.filter(|line| !line.contains("org.apache.kafka.clients.") && !line.starts_with("\tat "));
+    kept.map(|line| line.trim_end().to_owned() + "\n").collect()
+}
+
+/// Replaces what stands between `name` and `end` by a star.
+fn blot(line: &str, name: &str, end: impl Fn(char) -> bool) -> String {
+    let Some((before, after)) = line.split_once(name) else { return line.to_owned() };
+    let rest = after.find(end).map_or("", |at| &after[at..]);
+    format!("{before}{name}*{rest}")
+}
+
+fn blot_all(line: &str, name: &str, end: char) -> String {
+    let mut parts = line.split(name);
+    let mut text = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let rest = part.find(end).map_or("", |at| &part[at..]);
+        let _ = write!(text, "{name}*{rest}");
+    }
+    text
+}
+
+/// Puts the ids of a list in order: it is a set.
+fn sorted_list(line: &str, name: &str) -> String {
+    let Some((before, after)) = line.split_once(name) else { return line.to_owned() };
+    let (list, rest) = after.split_once('\t').map_or((after, ""), |(list, rest)| (list, rest));
+    let mut ids: Vec<&str> = list.split(',').collect();
+    ids.sort_unstable();
+    let tab = if rest.is_empty() { "" } else { "\t" };
+    format!("{before}{name}{}{tab}{rest}", ids.join(","))
+}
+
+/// Every digit run as one `N`.
+fn without_numbers(text: &str) -> String {
+    let mut out = String::new();
+    for c in text.chars() {
+        match c.is_ascii_digit() {
+            true if out.ends_with('N') => {}
+            true => out.push('N'),
+            false => out.push(c),
+        }
+    }
+    out
+}
+
+/// The commands that were run and what was said, in order.
+struct Transcript<'a> {
+    bootstrap: &'a str,
+    dir: &'a Path,
+    text: String,
+}
+
+impl Transcript<'_> {
+    fn note(&mut self, args: &[&str], status: bool, said: &str) {
+        let shown: Vec<_> = args.iter().filter(|arg| !arg.contains('/')).collect();
+        let _ = writeln!(self.text, "$ {shown:?} -> {status}\n{said}");
+    }
+
+    /// Runs a tool and notes what it said, whether it ends well or not.
+    fn run(&mut self, tool: &str, args: &[&str]) {
+        let output = kafka_tool_output(tool, self.bootstrap, args, b"");
+        self.note(args, output.status.success(), &normal(&all_output(&output)));
+    }
+
+    /// Runs a tool again and again until it says what is waited for, which is noted.
+    fn run_until(&mut self, tool: &str, args: &[&str], until: impl Fn(&str) -> bool) {
+        let mut last = String::new();
+        let seen = wait_until(SEEN_LIMIT, || {
+            last = normal(&all_output(&kafka_tool_output(tool, self.bootstrap, args, b"")));
+            until(&last).then_some(())
+        });
+        assert!(seen.is_some(), "{tool} {args:?} at {} last said:\n{last}", self.bootstrap);
+        self.note(args, true, &last);
+    }
+
+    fn reassign(&mut self, partitions: &str, action: &str) {
+        let file = self.file("reassign.json", partitions);
+        self.run("kafka-reassign-partitions", &[action, "--reassignment-json-file", &file]);
+    }
+
+    fn file(&self, name: &str, partitions: &str) -> String {
+        let path = self.dir.join(name);
+        fs::write(&path, format!("{{\"version\":1,\"partitions\":[{partitions}]}}"))
+            .expect("it can be written");
+        path.display().to_string()
+    }
+}
+
+fn moved(partition: i32, replicas: &str) -> String {
+    format!("{{\"topic\":\"moved\",\"partition\":{partition},\"replicas\":[{replicas}]}}")
+}
+
+fn describe(transcript: &mut Transcript<'_>, topic: &str) {
+    transcript.run("kafka-topics", &["--describe", "--topic", topic]);
+}
+
+/// Moves and elections while all nodes are up.
+fn moves_and_elections(transcript: &mut Transcript<'_>) {
+    let create = |topic, assignment, more: &[&str]| {
+        let args = [&["--create", "--topic", topic, "--replica-assignment", assignment], more].concat();
+        kafka_tool("kafka-topics", transcript.bootstrap, &args, b"");
+    };
+    create("moved", "1:2,2:3,3:1", &[]);
+    create("kept", "3:1,2:3", &["--config", "min.insync.replicas=2"]);
+    let lines: String = (0..2_000).map(|n| format!("record {n}\n")).collect();
+    kcat(transcript.bootstrap, &["-P", "-t", "moved", "-X", "acks=all"], lines.as_bytes());
+    describe(transcript, "moved");
+
+    let target = [moved(0, "2,3"), moved(1, "2,1")].join(",");
+    transcript.reassign(&target, "--execute");
+    transcript.run_until("kafka-reassign-partitions", &["--list"], |said| said.contains("No partition"));
+    transcript.reassign(&target, "--verify");
+    transcript.reassign(&target, "--cancel");
+    describe(transcript, "moved");
+    // The same replicas in another order: another preferred leader, who does not lead yet.
+    transcript.reassign(&moved(0, "3,2"), "--execute");
+    transcript.run_until("kafka-reassign-partitions", &["--list"], |said| said.contains("No partition"));
+    describe(transcript, "moved");
+    for wrong in [moved(0, "2,9"), moved(0, "2,2"), moved(7, "1,2"), moved(0, "2,3").replace("moved", "no")] {
+        transcript.reassign(&wrong, "--execute");
+    }
+
+    let preferred = ["--election-type", "preferred"];
+    let elect = |more: &[&'static str]| [&preferred[..], more].concat();
+    let election = "kafka-leader-election";
+    transcript.run(election, &elect(&["--topic", "moved", "--partition", "0"]));
+    transcript.run(election, &elect(&["--topic", "moved", "--partition", "0"]));
+    transcript.run(election, &elect(&["--all-topic-partitions"]));
+    transcript.run(election, &["--election-type", "unclean", "--topic", "moved", "--partition", "1"]);
+    describe(transcript, "moved");
+}
+
+/// What is told of the quorum, by its shape: the positions and the leader are other ones in every run.
+fn quorum(transcript: &mut Transcript<'_>) {
+    for view in ["--status", "--replication"] {
+        let args = ["describe", view];
+        let said = kafka_tool("kafka-metadata-quorum", transcript.bootstrap, &args, b"");
+        let mut lines: Vec<String> = said
+            .lines()
+            .map(|line| {
+                let line = blot(line, "ClusterId:", |_| false);
+                let words: Vec<&str> = line.split_whitespace().filter(|word| word.len() != 22).collect();
+                without_numbers(&words.join(" "))
+            })
+            .collect();
+        // The leader comes first, then whoever.
+        lines[1..].sort_unstable();
+        transcript.note(&args, true, &lines.join("\n"));
+    }
+}
+
+/// What is not in sync when node 3 has died.
+fn after_a_death(transcript: &mut Transcript<'_>) {
+    let of = |filter: &'static str| ["--describe", filter];
+    // Leader and ISR of all that was on node 3 have changed once all four partitions are listed.
+    transcript.run_until("kafka-topics", &of("--under-replicated-partitions"), |said| {
+        said.lines().filter(|line| line.contains("Partition: ")).count() == 4
+    });
+    for filter in ["--under-min-isr-partitions", "--at-min-isr-partitions", "--unavailable-partitions"] {
+        transcript.run("kafka-topics", &of(filter));
+    }
+    for topic in ["moved", "kept"] {
+        describe(transcript, topic);
+    }
+}
+
+fn transcript(bootstrap: &str, dir: &Path, kill_node_3: impl FnOnce()) -> String {
+    let mut transcript = Transcript { bootstrap, dir, text: String::new() };
+    moves_and_elections(&mut transcript);
+    quorum(&mut transcript);
+    kill_node_3();
+    after_a_death(&mut transcript);
+    transcript.text
+}
+
+fn differences(ours: &str, theirs: &str) -> String {
+    let mut text = String::new();
+    for (ours, theirs) in ours.split("$ ").zip(theirs.split("$ ")) {
+        if ours != theirs {
+            let _ = write!(text, "--- Weir\n{ours}--- Kafka\n{theirs}");
+        }
+    }
+    text
+}
+
+#[test]
+fn kafkas_tools_say_of_weir_what_they_say_of_kafka() {
+    let run_dir = RunDir::new("replication_tools");
+    let (of_weir, of_kafka) = (run_dir.join("weir"), run_dir.join("kafka"));
+    for dir in [&of_weir, &of_kafka] {
+        fs::create_dir(dir).expect("the run folder can be written");
+    }
+    let kafka = std::thread::spawn(move || {
+        let options = BrokerOptions { nodes: 3, ..BrokerOptions::default() };
+        let mut kafka = KafkaCluster::start(&options).unwrap_or_else(|error| panic!("{error}"));
+        transcript(&kafka.bootstrap(), &of_kafka, || kafka.kill_node(3))
+    });
+    let mut cluster = ReplicatedCluster::start(&of_weir, &Shape::default()).expect("it is loopback");
+    let ours = transcript(&cluster.bootstrap(), &of_weir, || cluster.node(3).kill());
+    let theirs = kafka.join().expect("Kafka was asked without a panic");
+    for (name, text) in [("weir", &ours), ("kafka", &theirs)] {
+        fs::write(run_dir.join(&format!("{name}.txt")), text).expect("the run folder can be written");
+    }
+    // What must be in it, lest both say nothing.
+    for said in [
+        "Successfully started partition reassignments for moved-0,moved-1",
+        "Reassignment of partition moved-1 is completed.",
+        "Successfully completed leader election (PREFERRED) for partitions moved-0",
+        "Valid replica already elected for partitions moved-0",
+        "CurrentVoters: [{",
+        "Leader: 1\tReplicas: 3,1\tIsr: 1\tElr: 3",
+    ] {
+        assert!(ours.contains(said), "{said} is not in {ours}");
+    }
+    let differences = differences(&ours, &theirs);
+    assert!(differences.is_empty() && ours == theirs, "{differences}");
+
+    // And back: nothing is missing any more.
+    cluster.node(3).start();
+    let missing = || {
+        kafka_tool(
+            "kafka-topics",
+            &cluster.bootstrap(),
+            &["--describe", "--under-replicated-partitions"],
+            b"",
+        )
+    };
+    let healed = wait_until(SEEN_LIMIT, || missing().trim().is_empty().then_some(()));
+    assert!(healed.is_some(), "{}", missing());
+}
+
+/// Runs `weir --output json` and reads its lines.
+fn weir_json(bootstrap: &str, args: &[&str]) -> Vec<Value> {
+    let said = weir(bootstrap, &[args, &["--output", "json"]].concat(), b"");
+    said.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|_| panic!("{line}"))).collect()
+}
+
+/// A partition as `weir topic describe` tells it.
+fn partition(bootstrap: &str, topic: &str, index: usize) -> Value {
+    weir_json(bootstrap, &["topic", "describe", topic])[0]["partitions"][index].clone()
+}
+
+fn refusal(bootstrap: &str, args: &[&str]) -> (Option<i32>, String) {
+    let output = weir_output(bootstrap, args, b"");
+    (output.status.code(), all_output(&output))
+}
+
+#[test]
+fn weir_moves_elects_drains_and_removes() {
+    let run_dir = RunDir::new("weir_moves");
+    let shape = Shape { nodes: 4, ..Shape::default() };
+    let mut cluster = ReplicatedCluster::start(run_dir.path(), &shape).expect("it is loopback");
+    let all = cluster.bootstrap();
+    let at = cluster.node(1).kafka();
+    let assignment = ["--create", "--topic", "t", "--replica-assignment", "4:1:2,1:2:3,2:3:4"];
+    kafka_tool("kafka-topics", &at, &assignment, b"");
+    let lines: String = (0..5_000).map(|n| format!("record {n}\n")).collect();
+    kcat(&all, &["-P", "-t", "t", "-X", "acks=all"], lines.as_bytes());
+
+    // A plan changes nothing.
+    let plan = weir_json(&at, &["partition", "move", "t:0", "--replicas", "3,2,1", "--plan"]);
+    assert_eq!(
+        (&plan[0]["planned"], plan[0]["moves"][0]["bytes"].as_u64() > Some(0)),
+        (&Value::Bool(true), true)
+    );
+    assert_eq!(partition(&at, "t", 0)["replicas"], serde_json::json!([4, 1, 2]));
+    let done = weir_json(
+        &at,
+        &["partition", "move", "t:0", "--replicas", "3,2,1", "--wait", "--throttle", "100MiB"],
+    );
+    assert_eq!(done[0]["finished"], true);
+    let moved = partition(&at, "t", 0);
+    assert_eq!(moved["replicas"], serde_json::json!([3, 2, 1]));
+    assert_eq!(moved["isr"].as_array().map(Vec::len), Some(3));
+    // The throttle is gone with the move.
+    let configs = weir_json(&at, &["config", "describe", "topic:t"]);
+    assert!(!configs[0].to_string().contains("throttled"), "{configs:?}");
+
+    let plan = weir(&at, &["partition", "elect", "t", "--plan"], b"");
+    assert!(plan.contains("would stay as it is"), "{plan}");
+    let elected = weir_json(&at, &["partition", "elect", "t:0"]);
+    assert_eq!((&elected[0]["to"], partition(&at, "t", 0)["leader"].as_i64()), (&3.into(), Some(3)));
+    assert!(weir(&at, &["partition", "moves"], b"").contains("nothing is on the move"));
+
+    // Node 4 goes: first what it holds, then itself.
+    let (code, said) = refusal(&at, &["node", "remove", "4"]);
+    assert!(code == Some(1) && said.contains("weir node drain 4"), "{said}");
+    let drained = weir_json(&at, &["node", "drain", "4", "--wait"]);
+    assert_eq!(drained[0]["moves"].as_array().map(Vec::len), Some(1), "{drained:?}");
+    let (code, said) = refusal(&at, &["node", "remove", "4"]);
+    assert!(code == Some(1) && said.contains("stop its daemon first"), "{said}");
+    cluster.node(4).stop();
+    let gone = wait_until(SEEN_LIMIT, || {
+        weir_output(&at, &["node", "remove", "4"], b"").status.success().then_some(())
+    });
+    assert!(gone.is_some(), "{:?}", refusal(&at, &["node", "remove", "4"]));
+    let status = &weir_json(&at, &["cluster", "status"])[0];
+    assert_eq!(status["nodes"].as_array().map(Vec::len), Some(3), "{status}");
+    assert_eq!(status["quorum"]["controllers"].as_array().map(Vec::len), Some(3), "{status}");
+
+    // What cannot be is refused with what to do.
+    for (args, code, said) in [
+        (&["node", "drain", "3", "--plan"][..], 1, "start another node"),
+        (&["partition", "move", "t:0", "--replicas", "1,2,4"], 4, "there is no node 4"),
+        (&["partition", "move", "t:9", "--replicas", "1"], 4, "has no partition 9"),
+        (&["partition", "elect", "no-such:0"], 4, "weir topic list"),
+        (&["controller", "remove", "7"], 4, "weir controller list"),
+        (&["controller", "add", "1", "127.0.0.1:1"], 1, "has a vote already"),
+    ] {
+        let (found, text) = refusal(&at, args);
+        assert!(found == Some(code) && text.contains(said), "{args:?}: {found:?} {text}");
+    }
+}
+
+/// Requests and nodes that cannot be taken: each is refused, and told what to do.
+#[test]
+fn what_cannot_be_is_refused_with_what_to_do() {
+    let run_dir = RunDir::new("refused");
+    let mut cluster = start(&run_dir);
+    let at = cluster.node(1).kafka();
+    let create = ["--create", "--topic", "t", "--replication-factor", "4", "--partitions", "1"];
+    let said = all_output(&kafka_tool_output("kafka-topics", &at, &create, b""));
+    assert!(said.contains("InvalidReplicationFactorException"), "{said}");
+    kafka_tool("kafka-topics", &at, &["--create", "--topic", "t", "--replica-assignment", "1:2"], b"");
+
+    // Another directory under a used id is another node, whatever it calls itself.
+    cluster.node(3).stop();
+    let data = cluster.node(3).data.clone();
+    let aside = run_dir.join("set-aside");
+    fs::rename(&data, &aside).expect("same disk");
+    cluster.node(3).start();
+    let ended = wait_until(SEEN_LIMIT, || cluster.node(3).ended());
+    assert!(ended.is_some(), "a node with a foreign directory must not run");
+    let log = fs::read_to_string(cluster.node(3).log()).expect("it wrote a log");
+    assert!(log.contains("is registered with data directory") && log.contains("unused node id"), "{log}");
+
+    // A node that is away takes over nothing.
+    let file = run_dir.join("reassign.json");
+    let target = moved(0, "1,3").replace("moved", "t");
+    fs::write(&file, format!("{{\"version\":1,\"partitions\":[{target}]}}")).expect("it can be written");
+    let args = ["--execute", "--reassignment-json-file", &file.display().to_string()];
+    let said = all_output(&kafka_tool_output("kafka-reassign-partitions", &at, &args, b""));
+    assert!(said.contains("t-0") && said.contains("fenced"), "{said}");
+    let (code, said) = refusal(&at, &["partition", "move", "t:0", "--replicas", "1,3"]);
+    assert!(code == Some(1) && said.contains("node 3 is not alive"), "{said}");
+
+    // With its own directory it is itself again.
+    fs::remove_dir_all(&data).expect("it can be removed");
+    fs::rename(&aside, &data).expect("same disk");
+    cluster.node(3).kill();
+    cluster.node(3).start();
+    cluster.wait_ready();
+    weir(&at, &["partition", "move", "t:0", "--replicas", "1,3", "--wait"], b"");
+}
+
+/// Leaves only a node that was not in sync: nobody leads until somebody allows that records are lost.
+#[test]
+fn an_unclean_election_needs_permission() {
+    let run_dir = RunDir::new("unclean");
+    let mut cluster = start(&run_dir);
+    let at = cluster.node(3).kafka();
+    kafka_tool("kafka-topics", &at, &["--create", "--topic", "t", "--replica-assignment", "1:2"], b"");
+    let isr = |expected: &[i64]| {
+        let seen = wait_until(SEEN_LIMIT, || {
+            let found = partition(&at, "t", 0);
+            (found["isr"] == serde_json::json!(expected)).then_some(())
+        });
+        assert!(seen.is_some(), "{expected:?}: {}", partition(&at, "t", 0));
+    };
+    cluster.node(2).kill();
+    isr(&[1]);
+    kcat(&at, &["-P", "-t", "t", "-X", "acks=1"], b"only node 1 has this\n");
+    cluster.node(1).kill();
+    cluster.node(2).start();
+    let leaderless = wait_until(SEEN_LIMIT, || {
+        let status = &weir_json(&at, &["cluster", "status"])[0];
+        let up = status["nodes"].as_array().is_some_and(|nodes| nodes[1]["fenced"] == false);
+        (up && status["leaderless"] == serde_json::json!(["t-0"])).then_some(())
+    });
+    assert!(leaderless.is_some(), "{}", weir(&at, &["cluster", "status"], b""));
+    let unavailable = kafka_tool("kafka-topics", &at, &["--describe", "--unavailable-partitions"], b"");
+    assert!(unavailable.contains("Partition: 0") && unavailable.contains("Leader: none"), "{unavailable}");
+    let (code, said) = refusal(&at, &["partition", "elect", "t:0"]);
+    assert!(code == Some(1) && said.contains("PREFERRED_LEADER_NOT_AVAILABLE"), "{said}");
+    let args = ["--election-type", "unclean", "--topic", "t", "--partition", "0"];
+    let elected = kafka_tool("kafka-leader-election", &at, &args, b"");
+    assert!(elected.contains("Successfully completed leader election (UNCLEAN)"), "{elected}");
+    let now = partition(&at, "t", 0);
+    assert_eq!((now["leader"].as_i64(), &now["isr"]), (Some(2), &serde_json::json!([2])));
+}
+
+/// Consumers that name their rack read there (KIP-392), and elsewhere when the replica there can serve them no more (T-35).
+#[test]
+fn a_consumer_reads_in_its_rack_while_it_can() {
+    let run_dir = RunDir::new("racks");
+    let selector = "kafka.replica.selector.class=org.apache.kafka.common.replica.RackAwareReplicaSelector";
+    let shape = Shape { node_settings: vec![selector.to_owned()], ..Shape::default() };
+    let mut cluster = ReplicatedCluster::prepare(run_dir.path(), &shape).expect("it is loopback");
+    for id in 1..=3 {
+        let file = run_dir.join(&format!("cluster/storage-node-{id}/storage-node.toml"));
+        let text = fs::read_to_string(&file).expect("it was made");
+        fs::write(&file, format!("rack = \"rack-{id}\"\n{text}")).expect("it can be written");
+    }
+    cluster.daemons_mut().iter_mut().for_each(cluster_tests::replicated_cluster::Daemon::start);
+    cluster.wait_ready();
+    let at = cluster.bootstrap();
+    kafka_tool("kafka-topics", &at, &["--create", "--topic", "t", "--replica-assignment", "1:2:3"], b"");
+    let value = "v".repeat(1_000);
+    let lines: String = (0..1_000).map(|n| format!("{n} {value}\n")).collect();
+    kcat(&at, &["-P", "-t", "t", "-X", "acks=all"], lines.as_bytes());
+
+    let fetched = |cluster: &ReplicatedCluster| -> BTreeMap<usize, f64> {
+        let nodes = cluster.daemons().iter().filter(|daemon| daemon.role == Role::StorageNode);
+        let bytes = |daemon: &cluster_tests::replicated_cluster::Daemon| {
+            http::metric(daemon.http(), "weir_storage_node_fetched_bytes_total")
+        };
+        nodes.filter_map(|daemon| Some((daemon.id, bytes(daemon)?))).collect()
+    };
+    let read = |cluster: &ReplicatedCluster, count: usize| {
+        let before = fetched(cluster);
+        let args = [
+            "-C",
+            "-t",
+            "t",
+            "-o",
+            "beginning",
+            "-c",
+            &count.to_string(),
+            "-X",
+            "client.rack=rack-3",
+            "-f",
+            "%s\n",
+        ];
+        let text = kcat(&at, &args, b"");
+        assert_eq!(text.lines().count(), count);
+        let after = fetched(cluster);
+        after
+            .into_iter()
+            .map(|(id, bytes)| (id, bytes - before.get(&id).unwrap_or(&0.0)))
+            .collect::<BTreeMap<_, _>>()
+    };
+    let by_node = read(&cluster, 1_000);
+    assert!(by_node[&3] >= 1_000_000.0 && by_node[&1] < 100_000.0, "{by_node:?}");
+
+    // The replica in its rack stands still: it leaves the ISR, and the consumer reads on at the leader.
+    cluster.node(3).pause();
+    let out = wait_until(SEEN_LIMIT, || {
+        let isr = partition(&cluster.node(1).kafka(), "t", 0)["isr"].clone();
+        (isr.as_array().map(Vec::len) == Some(2)).then_some(())
+    });
+    assert!(out.is_some(), "node 3 should leave the ISR");
+    kcat(&cluster.node(1).kafka(), &["-P", "-t", "t", "-X", "acks=all"], lines.as_bytes());
+    let by_node = read(&cluster, 2_000);
+    assert!(by_node[&1] >= 2_000_000.0, "{by_node:?}");
+    cluster.node(3).resume();
+}
