@@ -27,6 +27,7 @@ mod partition;
 mod producer_ids;
 mod published_image;
 mod replication;
+mod resigner;
 mod session;
 mod shard_logs;
 #[cfg(test)]

@@ -16,6 +16,7 @@ use crate::metadata_feed::MetadataFeed;
 use crate::metrics::NodeMetrics;
 use crate::node::{Node, NodeParts};
 use crate::open_partitions::open_partitions;
+use crate::partition::tail::TailBudget;
 use crate::partition::{PartitionMetrics, Partitions, PartitionsConfig};
 use crate::published_image::PublishedImage;
 use crate::replication::data_thread::DataThread;
@@ -24,6 +25,7 @@ use crate::replication::isr_proposer::IsrProposer;
 use crate::replication::lane_pump::LeaderThrottle;
 use crate::replication::lane_server::{self, LaneServer, LaneServerSlot};
 use crate::replication::{FollowerLanes, IsrProposals, Replication, ReplicationMetrics, Throttles};
+use crate::resigner::Resigner;
 use crate::session::{Session, SessionState};
 use crate::shard_logs::{self, ShardLogs, ShardLogsSlot};
 use crate::supervisor::Supervisor;
@@ -157,6 +159,7 @@ fn run(
     };
     let replication = Arc::new(Replication {
         throttles: Arc::clone(&lane_parts.throttles),
+        tails: TailBudget::new(lane_parts.limits.tail_bytes_max),
         lanes: FollowerLanes::new(lane_parts, data.runtime().clone()),
         proposals: Arc::new(IsrProposals::default()),
         metrics: metrics.replication.clone(),
@@ -172,6 +175,16 @@ fn run(
     };
     let partitions =
         start_partitions(&config, &file_configs, directories, clock, metrics.partitions, replication)?;
+
+    let resigner = Resigner {
+        me: NodeId(config.node_id),
+        partitions: Arc::clone(&partitions),
+        published: Arc::clone(&published),
+        controller: Arc::clone(&client) as Arc<dyn ControllerPort>,
+        broker_epoch: broker_epoch.subscribe(),
+        batch_max: config.limits.isr_proposals_max,
+        call_max,
+    };
 
     let served = shard_logs.set(ShardLogs { partitions: Arc::clone(&partitions), clock });
     assert!(served.is_ok(), "the partitions are started once");
@@ -229,6 +242,7 @@ fn run(
     let (stop, stop_seen) = watch::channel(false);
     let feed = tokio::spawn(feed.run());
     let proposing = tokio::spawn(proposer.run());
+    let resigning = tokio::spawn(resigner.run());
     let opening = tokio::spawn(open_partitions(Arc::clone(&node), to_open, incarnation, metrics.node));
     let supervisor = Supervisor {
         config,
@@ -242,7 +256,7 @@ fn run(
         session: session_state.subscribe(),
         stopping,
         stop: stop_seen,
-        following: [feed, opening, proposing],
+        following: [feed, opening, proposing, resigning],
     };
     let supervisor = tokio::spawn(supervisor.run());
     Ok(NodeHandle {

@@ -33,7 +33,7 @@ pub(crate) struct Supervisor {
     pub(crate) stopping: watch::Sender<bool>,
     pub(crate) stop: watch::Receiver<bool>,
     /// The tasks that follow the metadata, and tell the controllers of in-sync sets.
-    pub(crate) following: [JoinHandle<()>; 3],
+    pub(crate) following: [JoinHandle<()>; 4],
 }
 
 impl Supervisor {

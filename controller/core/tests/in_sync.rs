@@ -78,7 +78,7 @@ fn refused_proposals() {
         (case(&|r| r.partitions[0].partition_epoch.0 += 1), Reason::StalePartitionEpoch),
         (case(&|r| r.partitions[0].isr.push(own)), Reason::InvalidRequest),
         (case(&|r| r.partitions[0].isr.push(stranger)), Reason::InvalidRequest),
-        (case(&|r| r.partitions[0].isr.truncate(0)), Reason::InvalidRequest),
+        (case(&|r| r.partitions[0].isr.truncate(0)), Reason::EligibleLeadersNotAvailable),
     ];
     for (request, reason) in cases {
         assert_eq!(refused(cluster.send(&request)).0, reason, "{request:?}");
@@ -107,14 +107,17 @@ fn a_leader_resigns() {
         (state.leader, state.isr, state.leader_epoch),
         (Some(NodeId(2)), ids(&[2, 3]), LeaderEpoch(1))
     );
-    let state = cluster.propose("t", 0, &[3]).expect("in force");
+    assert_eq!(refused(cluster.propose("t", 0, &[1])).0, Reason::InvalidRequest, "node 1 is not in sync");
+    let state = cluster.propose("t", 0, &[2]).expect("in force");
+    assert_eq!((state.isr, state.elr), (ids(&[2]), ids(&[3])));
+    cluster.write("t", 0);
+    let state = cluster.resign("t", 0).expect("in force");
     assert_eq!(
         (state.leader, state.isr, state.elr),
         (Some(NodeId(3)), ids(&[3]), ids(&[])),
         "not even eligible"
     );
-    assert_eq!(refused(cluster.propose("t", 0, &[])).0, Reason::InvalidRequest, "nobody else is left");
-    assert_eq!(refused(cluster.propose("t", 0, &[1])).0, Reason::InvalidRequest, "node 1 is not in sync");
+    assert_eq!(refused(cluster.resign("t", 0)).0, Reason::EligibleLeadersNotAvailable, "nobody else is left");
 }
 
 /// T-21: a fenced or stopping node fetches as well as before; it must neither stay nor come back into the ISR.

@@ -14,9 +14,9 @@ use log_engine::{DataDir, FlusherConfig};
 use parking_lot::{Mutex, RwLock};
 use proto_types::ids::{NodeId, TopicPartition};
 use proto_types::metadata::{ConfigResource, PartitionState};
-use storage_node_core::NewEpoch;
 use storage_node_core::effective_config::ConfigView;
 use storage_node_core::image::{ClusterImage, ConfigMap, ImageDelta, LocalPartition};
+use storage_node_core::{NewEpoch, Standing};
 use tokio::sync::{oneshot, watch};
 
 use super::handle::{PartitionHandle, describe_followers};
@@ -183,6 +183,15 @@ impl Partitions {
             Some(Copy::Failed) => Lookup::Failed,
             None => Lookup::Absent,
         }
+    }
+
+    /// The copies that are of no use: their logs could not be opened, or have failed since.
+    pub(crate) fn failed(&self) -> Vec<TopicPartition> {
+        let failed = |copy: &Copy| match copy {
+            Copy::Open { handle, .. } => handle.view().standing == Standing::Failed,
+            Copy::Failed => true,
+        };
+        self.copies.read().iter().filter(|(_, copy)| failed(copy)).map(|(id, _)| *id).collect()
     }
 
     /// Threads for work that may take long.

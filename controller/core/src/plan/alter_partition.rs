@@ -46,14 +46,14 @@ pub fn alter_partition(
             changes.push(MetadataChange::PartitionSet { partition: proposed.partition, state: next.clone() });
             return Ok(next);
         }
-        check_proposal(state, request.node, before, proposed)?;
-        let member = |node: NodeId| proposed.isr.iter().any(|(member, _)| *member == node);
-        let wanted = PartitionState { isr: in_order(&before.replicas, member), ..before.clone() };
-        let mut before = before.clone();
-        if !member(request.node) {
-            // It has nothing to lead with, so it is not eligible either.
-            before.isr.retain(|node| *node != request.node);
-        }
+        check_proposal(state, before, proposed)?;
+        let (before, isr) = if proposed.isr.iter().any(|(node, _)| *node == request.node) {
+            let member = |node: NodeId| proposed.isr.iter().any(|(member, _)| *member == node);
+            (before.clone(), in_order(&before.replicas, member))
+        } else {
+            resigned(&settler, request.node, before, proposed)?
+        };
+        let wanted = PartitionState { isr, ..before.clone() };
         let Some(next) = settler.settle(proposed.partition, &before, wanted, Unclean::ByConfig) else {
             return Ok(before);
         };
@@ -109,9 +109,39 @@ fn withdrawn(before: &PartitionState) -> PartitionState {
     PartitionState { partition_epoch: PartitionEpoch(before.partition_epoch.0 + 1), ..before.clone() }
 }
 
+/// The state as if `leader`, which has no log to lead with, had been eligible for nothing; and the ISR without it: the others
+/// that are in it, or else one who is eligible beside it.
+fn resigned(
+    settler: &Settler<'_>,
+    leader: NodeId,
+    before: &PartitionState,
+    proposed: &ProposedIsr,
+) -> Result<(PartitionState, Vec<NodeId>), Rejection> {
+    let mut others = before.clone();
+    others.isr.retain(|node| *node != leader);
+    let named = |node: NodeId| proposed.isr.iter().any(|(other, _)| *other == node);
+    let mut heirs = in_order(&others.isr, named);
+    if heirs.len() != proposed.isr.len() {
+        let message = format!(
+            "Node {leader} leads {} and leaves itself out of the proposed ISR; then nobody can join it.",
+            proposed.partition
+        );
+        return reject(Reason::InvalidRequest, message);
+    }
+    if heirs.is_empty() {
+        heirs = in_order(&before.elr, |node| settler.alive(node));
+        heirs.truncate(1);
+    }
+    if heirs.is_empty() {
+        let message =
+            format!("Nobody but node {leader} is known to have everything of {}.", proposed.partition);
+        return reject(Reason::EligibleLeadersNotAvailable, message);
+    }
+    Ok((others, heirs))
+}
+
 fn check_proposal(
     state: &ClusterState,
-    leader: NodeId,
     before: &PartitionState,
     proposed: &ProposedIsr,
 ) -> Result<(), Rejection> {
@@ -138,14 +168,6 @@ fn check_proposal(
         if vouched {
             check_member(state, at, *node, *broker_epoch)?;
         }
-    }
-    let resigns = !seen.contains(&leader);
-    if resigns && (seen.is_empty() || !seen.iter().all(|node| before.isr.contains(node))) {
-        let message = format!(
-            "Node {leader} leads {at} and leaves it out of the proposed ISR; that is possible only in favour of \
-             others that are in the ISR now."
-        );
-        return reject(Reason::InvalidRequest, message);
     }
     Ok(())
 }

@@ -142,6 +142,12 @@ impl Cluster {
         AlterPartition { node, broker_epoch: self.epoch(node.0), partitions: vec![proposed] }
     }
 
+    /// The leader, whose log has failed, leaves itself and all that it knows of out.
+    pub(crate) fn resign(&mut self, topic: &str, index: i32) -> Result<PartitionState, Rejection> {
+        let proposal = self.proposal(topic, index, &[]);
+        self.send(&proposal)
+    }
+
     /// Plans and commits a proposal about one partition.
     pub(crate) fn send(&mut self, proposal: &AlterPartition) -> Result<PartitionState, Rejection> {
         self.send_all(proposal)?.remove(0)

@@ -52,6 +52,7 @@ impl Seen {
             "cancel".to_owned(),
             "reassign".to_owned(),
             "raise".to_owned(),
+            "resign".to_owned(),
             "unregister".to_owned(),
             format!("propose: {:?}", Reason::IneligibleReplica),
             format!("propose: {:?}", Reason::StalePartitionEpoch),
@@ -135,6 +136,7 @@ impl World {
                 }
             }
             36..=37 => self.alter(topic),
+            38 if self.chance.below(2) == 0 => self.resign(topic, index),
             38 => self.keep_house(),
             _ => {
                 let node = if self.chance.below(2) == 0 { node } else { SPARE };
@@ -198,6 +200,20 @@ impl World {
         {
             self.seen.mark("withdraw");
             self.pending.remove(&at);
+        }
+    }
+
+    /// The leader's log fails: it leaves the partition to the others, whatever it has proposed before.
+    fn resign(&mut self, topic: &str, index: i32) {
+        let partition = self.cluster.partition(topic, index);
+        let Some(leader) = partition.leader else { return };
+        let others: Vec<i32> =
+            partition.isr.iter().filter(|node| **node != leader).map(|node| node.0).collect();
+        let proposal = self.cluster.proposal(topic, index, &others);
+        let result = self.cluster.send(&proposal);
+        self.seen.result("resign", &result);
+        if result.is_ok() {
+            self.pending.remove(&self.cluster.at(topic, index));
         }
     }
 

@@ -1,0 +1,129 @@
+//! Gives up the leadership of partitions whose logs have failed here: a copy that cannot be read or written serves nobody,
+//! and others may have all of it.
+//!
+//! The metadata still says that this node leads, so the controllers are asked: an in-sync set without the leader is a
+//! resignation. Asked again until the metadata says otherwise, also where nobody else is known to have everything: that
+//! can change.
+
+use crate::controller_port::{ControllerFailure, ControllerPort};
+use crate::partition::registry::Partitions;
+use crate::published_image::PublishedImage;
+use proto_types::controller_api::{AlterPartition, ControllerReply, ControllerRequest, ProposedIsr};
+use proto_types::ids::{BrokerEpoch, NodeId, TopicPartition};
+use proto_types::metadata::PartitionState;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
+
+/// Pause between two looks at the copies.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// The task.
+pub(crate) struct Resigner {
+    pub(crate) me: NodeId,
+    pub(crate) partitions: Arc<Partitions>,
+    pub(crate) published: Arc<PublishedImage>,
+    pub(crate) controller: Arc<dyn ControllerPort>,
+    /// This node's registration, once there is one.
+    pub(crate) broker_epoch: watch::Receiver<Option<BrokerEpoch>>,
+    /// Resignations in one request.
+    pub(crate) batch_max: usize,
+    /// Longest that one question to the controllers may take.
+    pub(crate) call_max: Duration,
+}
+
+impl Resigner {
+    /// Looks until it is dropped.
+    pub(crate) async fn run(self) {
+        loop {
+            tokio::time::sleep(PAUSE).await;
+            let image = self.published.load();
+            let failed = self.partitions.failed();
+            let resignations = failed
+                .into_iter()
+                .filter_map(|id| resignation(self.me, id, image.partition(id)?))
+                .take(self.batch_max)
+                .collect::<Vec<_>>();
+            let registered = *self.broker_epoch.borrow();
+            if let (false, Some(broker_epoch)) = (resignations.is_empty(), registered) {
+                self.resign(broker_epoch, resignations).await;
+            }
+        }
+    }
+
+    async fn resign(&self, broker_epoch: BrokerEpoch, partitions: Vec<ProposedIsr>) {
+        let ids: Vec<TopicPartition> = partitions.iter().map(|proposal| proposal.partition).collect();
+        let request = AlterPartition { node: self.me, broker_epoch, partitions };
+        let answer = self.controller.ask(ControllerRequest::AlterPartition(request), self.call_max).await;
+        match answer {
+            Ok(ControllerReply::IsrAltered(results)) => {
+                for (id, result) in ids.iter().zip(results) {
+                    match result {
+                        Ok(state) => {
+                            let leader = state.leader.map(|node| node.0);
+                            tracing::warn!(partition = %id, leader, "the log has failed here: another node leads");
+                        }
+                        Err(rejection) => {
+                            tracing::debug!(partition = %id, %rejection, "nobody can lead instead of a failed log");
+                        }
+                    }
+                }
+            }
+            Ok(other) => tracing::error!(?other, "resign: unexpected answer"),
+            Err(ControllerFailure::Rejected(rejection)) => tracing::warn!(%rejection, "resign"),
+            Err(failure @ (ControllerFailure::Unavailable(_) | ControllerFailure::OutcomeUnknown(_))) => {
+                tracing::debug!(%failure, "resign")
+            }
+        }
+    }
+}
+
+/// What to ask for, if `me` leads.
+fn resignation(me: NodeId, id: TopicPartition, state: &PartitionState) -> Option<ProposedIsr> {
+    (state.leader == Some(me)).then(|| ProposedIsr {
+        partition: id,
+        leader_epoch: state.leader_epoch,
+        partition_epoch: state.partition_epoch,
+        // They stay where they are; nobody vouches for them.
+        isr: state
+            .isr
+            .iter()
+            .filter(|node| **node != me)
+            .map(|node| (*node, ProposedIsr::NOT_HEARD_FROM))
+            .collect(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proto_types::ids::{LeaderEpoch, PartitionEpoch, TopicId};
+    use proto_types::metadata::topic_partition;
+    use uuid::Uuid;
+
+    #[test]
+    fn only_a_leader_resigns_and_leaves_itself_out() {
+        let id = topic_partition(TopicId(Uuid::from_u128(1)), 0);
+        let nodes = |ids: &[i32]| ids.iter().copied().map(NodeId).collect::<Vec<_>>();
+        let state = PartitionState {
+            replicas: nodes(&[1, 2, 3]),
+            adding: vec![],
+            removing: vec![],
+            isr: nodes(&[1, 3]),
+            elr: vec![],
+            leader: Some(NodeId(1)),
+            leader_epoch: LeaderEpoch(4),
+            partition_epoch: PartitionEpoch(9),
+        };
+        assert_eq!(resignation(NodeId(3), id, &state), None);
+        let proposal = resignation(NodeId(1), id, &state).expect("it leads");
+        assert_eq!((proposal.leader_epoch, proposal.partition_epoch), (LeaderEpoch(4), PartitionEpoch(9)));
+        assert_eq!(proposal.isr, [(NodeId(3), ProposedIsr::NOT_HEARD_FROM)]);
+        let alone = PartitionState { isr: nodes(&[1]), ..state };
+        assert_eq!(
+            resignation(NodeId(1), id, &alone).expect("it leads").isr,
+            [],
+            "perhaps somebody is eligible"
+        );
+    }
+}
