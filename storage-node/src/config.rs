@@ -200,6 +200,8 @@ pub struct Limits {
     pub replication_push_bytes_max: usize,
     /// Reads for the followers on one connection that may wait for a disk at once.
     pub replication_catch_up_reads_max: usize,
+    /// Bytes of the ends of all led partitions that are kept in memory for followers that keep pace.
+    pub replication_tail_bytes_max: usize,
     /// Partitions that one connection carries.
     pub replication_sessions_max: usize,
     /// Changes of in-sync sets that are proposed to the controllers in one request.
@@ -299,6 +301,7 @@ impl Default for Limits {
             // So that a partition that catches up delays the others by a millisecond at most.
             replication_push_bytes_max: 256 << 10,
             replication_catch_up_reads_max: 4,
+            replication_tail_bytes_max: 64 << 20,
             replication_sessions_max: 100_000,
             isr_proposals_max: 1_000,
         }
@@ -508,6 +511,7 @@ impl Config {
             push_bytes_max: limits.replication_push_bytes_max,
             catch_up_reads_max: limits.replication_catch_up_reads_max,
             sessions_max: limits.replication_sessions_max,
+            tail_bytes_max: limits.replication_tail_bytes_max,
         }
     }
 

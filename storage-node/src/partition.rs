@@ -11,6 +11,7 @@ pub(crate) mod registry;
 pub(crate) mod settings;
 #[cfg(test)]
 pub(crate) mod stalling_disk;
+pub(crate) mod tail;
 pub(crate) mod validation;
 
 pub(crate) use handle::{PartitionHandle, ProduceOutcome, ValidBatch};

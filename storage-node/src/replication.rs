@@ -35,6 +35,7 @@ use std::time::Duration;
 use proto_types::ids::TopicPartition;
 
 use crate::clock::Clock;
+use crate::partition::tail::TailBudget;
 
 pub(crate) use follower_lanes::{FollowRequest, FollowerLanes};
 pub(crate) use follower_session::FollowerSession;
@@ -54,6 +55,7 @@ pub(crate) struct ReplicationLimits {
     pub(crate) push_bytes_max: usize,
     pub(crate) catch_up_reads_max: usize,
     pub(crate) sessions_max: usize,
+    pub(crate) tail_bytes_max: usize,
 }
 
 /// What the log threads know of replication.
@@ -64,6 +66,8 @@ pub(crate) struct Replication {
     pub(crate) proposals: Arc<IsrProposals>,
     pub(crate) metrics: ReplicationMetrics,
     pub(crate) throttles: Arc<Throttles>,
+    /// Memory for what followers are about to be sent.
+    pub(crate) tails: Arc<TailBudget>,
 }
 
 /// How fast replicas that are not in sync may catch up.
@@ -131,6 +135,7 @@ impl Replication {
             proposals: Arc::default(),
             metrics: ReplicationMetrics::default(),
             throttles,
+            tails: TailBudget::new(1 << 20),
         })
     }
 }

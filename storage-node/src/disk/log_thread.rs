@@ -26,7 +26,7 @@ use crate::disk::health::DiskHealth;
 use crate::disk::remover::Remover;
 use crate::disk::slot::Slot;
 use crate::partition::handle::{Fence, PartitionHandle, ReaderHandle, Shared};
-use crate::partition::{PartitionMetrics, fetch_wait::FetchWaiters};
+use crate::partition::{PartitionMetrics, fetch_wait::FetchWaiters, tail::Tail};
 use crate::replication::Replication;
 use crate::replication::metrics::ReplicationState;
 
@@ -286,6 +286,7 @@ impl Running {
             view: RwLock::new(Slot::first_view(&log)),
             epochs: RwLock::new(log.epochs().clone()),
             fetch_waiters: FetchWaiters::default(),
+            tail: Tail::new(Arc::clone(&self.thread.replication.tails)),
             fence: Fence::default(),
         });
         let thread = &self.thread;

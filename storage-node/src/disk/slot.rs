@@ -292,7 +292,7 @@ impl Slot {
                 }
                 Action::CloseSession { session } => self.replicating.close_session(session),
                 Action::Ack { session, appended, flushed } => {
-                    self.replicating.ack(session, appended, flushed)
+                    self.replicating.ack(session, appended, flushed, self.settings.replica.flush);
                 }
                 Action::AnswerSession { session, answer } => self.answer_session(session, answer),
                 Action::EndSession { session } => self.replicating.end_session(session),
@@ -328,10 +328,14 @@ impl Slot {
         match self.log.append(&bytes, &[header], now_ms) {
             Ok(appended) => {
                 self.metrics.on_append(bytes.len());
+                let size = bytes.len();
+                if self.replicating.has_followers() {
+                    self.shared.tail.push(base_offset, Offset(appended.end), bytes.freeze());
+                }
                 // Also where nobody waits for the disk: the descriptors of a finished segment stay open until it is
                 // there, and what no flush has confirmed is read again after a crash.
                 self.flush_wanted |= appended.rolled;
-                self.note_uncommitted(Offset(appended.end), bytes.len());
+                self.note_uncommitted(Offset(appended.end), size);
                 if let Some(Waiting::Shard(waiting)) = self.waiting.get_mut(&ticket) {
                     let facts = waiting.appended_at(base_offset, Offset(appended.end));
                     self.note_shard_append(facts);
@@ -418,6 +422,10 @@ impl Slot {
         let leadership = |view: &View| (view.standing, view.leader_epoch);
         if leadership(&before) != leadership(&view) || before.start != view.start {
             self.shared.fetch_waiters.disturb();
+        }
+        match view.standing {
+            Standing::Leader => self.shared.tail.drop_below(view.high_watermark),
+            Standing::Follower | Standing::NotLeader | Standing::Failed => self.shared.tail.clear(),
         }
         self.replicating.wake_followers();
         self.answer_repeated(&view);

@@ -17,6 +17,7 @@ use tokio::sync::oneshot;
 
 use super::fetch_wait::FetchWaiters;
 use super::settings::TopicSettings;
+use super::tail::Tail;
 use crate::disk::event::{
     AppendToShard, DeleteRecords, DescribeFollowers, Event, FollowersOf, LedPartition, Produce,
 };
@@ -69,6 +70,7 @@ pub(crate) struct Shared {
     pub(crate) view: RwLock<View>,
     pub(crate) epochs: RwLock<EpochHistory>,
     pub(crate) fetch_waiters: FetchWaiters,
+    pub(crate) tail: Tail,
     pub(crate) fence: Fence,
 }
 
@@ -136,6 +138,11 @@ impl PartitionHandle {
     /// Reads the log's files.
     pub(crate) fn reader(&self) -> &LogReader {
         &self.shared.reader.0
+    }
+
+    /// What this copy appended as a leader and is not committed yet.
+    pub(crate) fn tail(&self) -> &Tail {
+        &self.shared.tail
     }
 
     /// Those who wait for more to read.

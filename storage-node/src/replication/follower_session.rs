@@ -25,6 +25,8 @@ pub(crate) struct FollowerSession {
     pub(crate) leader: NodeId,
     pub(crate) lane: Arc<FollowerLane>,
     pub(crate) partition: Arc<Shared>,
+    /// Bytes that the leader may have on their way.
+    pub(crate) credit_max: u64,
     state: Mutex<State>,
 }
 
@@ -83,7 +85,7 @@ impl FollowerSession {
             queued: true,
             closed: false,
         };
-        let (wire, id) = (open.session, open.partition);
+        let (wire, id, credit_max) = (open.session, open.partition, open.credit_bytes);
         Self {
             key,
             wire,
@@ -91,6 +93,7 @@ impl FollowerSession {
             leader,
             lane,
             partition,
+            credit_max,
             state: Mutex::new(State { open: Some(open), ..state }),
         }
     }

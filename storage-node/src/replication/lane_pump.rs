@@ -14,7 +14,7 @@ use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
 use log_engine::{LogReader, LogSlice, ReadError};
 use proto_types::ids::{NodeId, Offset};
-use proto_types::replication_api::{Batches, LeaderFrame, SessionAnswer, SessionId};
+use proto_types::replication_api::{Batches, LeaderFrame, Marks, SessionAnswer, SessionId};
 use quic_transport::FrameSender;
 use storage_node_core::{Pump, PumpStep, Push};
 use tokio::time::{Instant, sleep_until};
@@ -23,10 +23,13 @@ use super::leader_session::{LeaderLane, LeaderSession, LeaderWord};
 use super::{ReplicationLimits, ReplicationMetrics, Throttles};
 use crate::disk::event::Event;
 use crate::disk::read_pool::ReadPool;
+use crate::partition::PartitionHandle;
 use crate::published_image::PublishedImage;
 
 /// Bytes after which what was gathered is written.
 const WRITE_BYTES: usize = 1 << 20;
+/// How long marks that have moved wait for records to go with: a busy partition needs no frames for marks alone.
+const MARKS_PAUSE: Duration = Duration::from_millis(5);
 /// Frames after which what was gathered is written.
 const WRITE_FRAMES: usize = 512;
 
@@ -38,6 +41,9 @@ pub(crate) struct LanePump {
     read_pool: ReadPool,
     sessions: HashMap<SessionId, Pumping>,
     reads: FuturesUnordered<BoxFuture<'static, ColdRead>>,
+    /// Marks that wait for records to go with, and until when.
+    marks: HashMap<SessionId, Marks>,
+    marks_until: Instant,
     throttle: LeaderThrottle,
     /// Sessions that wait until the rate allows more, and until when.
     held_back: Vec<Arc<LeaderSession>>,
@@ -83,6 +89,8 @@ impl LanePump {
             read_pool,
             sessions: HashMap::new(),
             reads: FuturesUnordered::new(),
+            marks: HashMap::new(),
+            marks_until: Instant::now(),
             throttle,
             held_back: Vec::new(),
             held_back_until: Instant::now(),
@@ -95,6 +103,7 @@ impl LanePump {
     /// Sends until the lane is lost; says why.
     pub(crate) async fn run(mut self, mut sender: FrameSender) -> String {
         loop {
+            self.do_what_is_due();
             while self.frames.len() < WRITE_FRAMES && self.frames_bytes < WRITE_BYTES {
                 if let Some(Some(read)) = self.reads.next().now_or_never() {
                     self.on_read(read);
@@ -114,9 +123,8 @@ impl LanePump {
             tokio::select! {
                 () = self.lane.wait() => {}
                 Some(read) = self.reads.next(), if !self.reads.is_empty() => self.on_read(read),
-                () = sleep_until(self.held_back_until), if !self.held_back.is_empty() => {
-                    self.held_back.drain(..).for_each(|session| session.wake());
-                }
+                () = sleep_until(self.marks_until), if !self.marks.is_empty() => {}
+                () = sleep_until(self.held_back_until), if !self.held_back.is_empty() => {}
                 () = sender.closed() => return "the follower's node does not listen any more".to_owned(),
             }
         }
@@ -150,6 +158,7 @@ impl LanePump {
     fn close(&mut self, session: &LeaderSession) {
         let id = session.open.session;
         self.sessions.remove(&id);
+        self.marks.remove(&id);
         // A session that the follower has closed is not told of.
         if self.lane.remove(id).is_some() {
             self.push(&LeaderFrame::Closed { session: id });
@@ -175,7 +184,12 @@ impl LanePump {
         let view = pumping.session.partition.view();
         match pumping.pump.next(&view, u64::MAX) {
             PumpStep::Idle => {}
-            PumpStep::Marks(marks) => self.push(&LeaderFrame::Marks { session: id, marks }),
+            PumpStep::Marks(marks) => {
+                if self.marks.is_empty() {
+                    self.marks_until = Instant::now() + MARKS_PAUSE;
+                }
+                self.marks.insert(id, marks);
+            }
             PumpStep::Push(push) => self.read(id, push),
             PumpStep::Over => self.end(id),
         }
@@ -184,6 +198,7 @@ impl LanePump {
     /// The session cannot be served any more. The replica knows already if its leadership is over.
     fn end(&mut self, id: SessionId) {
         let Some(pumping) = self.sessions.remove(&id) else { return };
+        self.marks.remove(&id);
         let session = pumping.session;
         session.partition.tell(Event::SessionEnded { session: Arc::clone(&session) });
         self.close(&session);
@@ -191,7 +206,12 @@ impl LanePump {
 
     fn read(&mut self, id: SessionId, push: Push) {
         let Some(pumping) = self.sessions.get_mut(&id) else { return };
-        let warm = read_warm(pumping.session.partition.reader(), &push, self.limits.push_bytes_max);
+        let bytes_max = self.limits.push_bytes_max;
+        let partition = &pumping.session.partition;
+        let warm = match read_tail(partition, &push, bytes_max) {
+            Some(chunk) => Some(Ok(chunk)),
+            None => read_warm(partition.reader(), &push, bytes_max),
+        };
         match warm {
             Some(outcome) => self.on_chunk(id, &push, outcome),
             None => {
@@ -246,6 +266,8 @@ impl LanePump {
             }
         };
         let sent = chunk.bytes.len();
+        // These are newer.
+        self.marks.remove(&id);
         pumping.pump.pushed(chunk.next, sent as u64, push.marks);
         self.push(&LeaderFrame::Batches(Batches { session: id, from: push.from, marks: push.marks }));
         self.frames_bytes += sent;
@@ -254,6 +276,22 @@ impl LanePump {
         self.throttle.on_sent(&session, sent);
         // There may be more; it is the turn of the others first.
         session.wake();
+    }
+
+    fn do_what_is_due(&mut self) {
+        if self.marks.is_empty() && self.held_back.is_empty() {
+            return;
+        }
+        let now = Instant::now();
+        if now >= self.marks_until {
+            // No records came for them to go with.
+            for (session, marks) in std::mem::take(&mut self.marks) {
+                self.push(&LeaderFrame::Marks { session, marks });
+            }
+        }
+        if now >= self.held_back_until {
+            self.held_back.drain(..).for_each(|session| session.wake());
+        }
     }
 
     fn push(&mut self, frame: &LeaderFrame) {
@@ -291,6 +329,14 @@ impl LeaderThrottle {
         };
         session.partition.settings().leader_throttled.has(id.partition, self.me) && !in_sync()
     }
+}
+
+/// What a follower that keeps pace needs is still in memory; `None` if not.
+fn read_tail(partition: &PartitionHandle, push: &Push, bytes_max: usize) -> Option<Option<Chunk>> {
+    let (bytes, next) = partition.tail().read(push.from, within(push, bytes_max))?;
+    // It may be more than the view shows yet: it is in the log all the same.
+    let fits = bytes.len() as u64 <= push.bytes_max || push.at_least_one;
+    Some(fits.then_some(Chunk { bytes, next }))
 }
 
 /// Reads without waiting; `None` if something is not in memory.

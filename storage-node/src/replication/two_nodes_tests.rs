@@ -11,6 +11,7 @@ use crate::clock::Clock;
 use crate::config::Config;
 use crate::controller_port::{ControllerFailure, ControllerPort};
 use crate::partition::stalling_disk::StallingDisk;
+use crate::partition::tail::TailBudget;
 use crate::partition::{
     Lookup, PartitionHandle, PartitionLimits, PartitionMetrics, Partitions, PartitionsConfig, ValidBatch,
 };
@@ -101,7 +102,8 @@ fn identity(id: i32) -> Identity {
 }
 
 fn small_limits() -> ReplicationLimits {
-    Config::default().replication_limits()
+    // Little in memory, so that files are read too.
+    ReplicationLimits { tail_bytes_max: 50_000, ..Config::default().replication_limits() }
 }
 
 impl Node {
@@ -144,6 +146,7 @@ impl Node {
         };
         let replication = Arc::new(Replication {
             throttles: Arc::clone(&parts.throttles),
+            tails: TailBudget::new(limits.tail_bytes_max),
             lanes: FollowerLanes::new(parts, tokio::runtime::Handle::current()),
             proposals: Arc::new(IsrProposals::default()),
             metrics: metrics.clone(),
@@ -306,7 +309,8 @@ async fn a_lane_that_breaks_loses_and_doubles_nothing() {
 /// T-32: a flipped bit at the leader stops the session of its partition; the others go on.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_damaged_batch_is_not_appended_and_stops_nobody_else() {
-    let world = World::start(4, small_limits()).await;
+    // What is sent comes from the files.
+    let world = World::start(4, ReplicationLimits { tail_bytes_max: 0, ..small_limits() }).await;
     let (leader, follower) = (&world.nodes[&1], &world.nodes[&2]);
     for partition in 0..4 {
         leader.produce(partition, b"before").await.expect("both have it");

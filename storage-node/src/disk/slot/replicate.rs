@@ -12,8 +12,8 @@ use proto_types::ids::{BrokerEpoch, LeaderEpoch, NodeId, Offset, PartitionEpoch}
 use proto_types::replication_api::SessionAnswer;
 use records::batches;
 use storage_node_core::{
-    Counters, FollowerAck, FromLeader, Input, IsrAnswered, LeaderBatches, OpenSession, Pump, SessionKey,
-    Standing, Ticket,
+    Counters, FlushMode, FollowerAck, FromLeader, Input, IsrAnswered, LeaderBatches, OpenSession, Pump,
+    SessionKey, Standing, Ticket,
 };
 
 use super::Slot;
@@ -36,6 +36,8 @@ pub(super) struct Replicating {
     batches: Option<(Ticket, BatchesFromLeader)>,
     /// Bytes that were worked off since the leader was given credit last.
     credit_bytes: u64,
+    /// Flushed end that the leader was told last in this session; none if it was told nothing yet.
+    told_flushed: Option<Offset>,
     /// What was counted of the replica's own counters.
     counted: Counters,
 }
@@ -49,6 +51,7 @@ impl Replicating {
             following: None,
             batches: None,
             credit_bytes: 0,
+            told_flushed: None,
             counted: Counters::default(),
         }
     }
@@ -64,6 +67,11 @@ impl Replicating {
         }
     }
 
+    /// Whether anybody is sent what is appended.
+    pub(super) fn has_followers(&self) -> bool {
+        !self.pumped.is_empty()
+    }
+
     /// The log or its marks have moved.
     pub(super) fn wake_followers(&self) {
         self.pumped.iter().for_each(LeaderSession::wake);
@@ -75,10 +83,19 @@ impl Replicating {
         }
     }
 
-    pub(super) fn ack(&mut self, key: SessionKey, appended: Offset, flushed: Offset) {
-        if let Some(session) = self.following.as_ref().filter(|session| session.key == key) {
-            session.ack(appended, flushed, std::mem::take(&mut self.credit_bytes));
+    /// Tells the leader how far this copy is. Where flushed ends count, and one is about to move, that is told instead of the
+    /// appended end alone: twice the frames would say nothing more.
+    pub(super) fn ack(&mut self, key: SessionKey, appended: Offset, flushed: Offset, mode: FlushMode) {
+        let Some(session) = self.following.as_ref().filter(|session| session.key == key) else { return };
+        let flush_counts = match mode {
+            FlushMode::Ack => appended > flushed,
+            FlushMode::Os => false,
+        };
+        if flush_counts && self.told_flushed == Some(flushed) && self.credit_bytes < session.credit_max / 2 {
+            return;
         }
+        self.told_flushed = Some(flushed);
+        session.ack(appended, flushed, std::mem::take(&mut self.credit_bytes));
     }
 
     pub(super) fn end_session(&mut self, key: SessionKey) {
@@ -202,6 +219,7 @@ impl Slot {
         let request = FollowRequest { partition: Arc::clone(&self.shared), key, leader, leader_epoch, ends };
         let session = self.replicating.replication.lanes.open(request);
         self.replicating.credit_bytes = 0;
+        self.replicating.told_flushed = None;
         if let Some(before) = self.replicating.following.replace(session) {
             before.close();
         }
