@@ -70,6 +70,25 @@ fn refused_registrations() {
     assert!(refused(refusal).1.contains("(nodes_max)"));
 }
 
+/// A node whose disk is lost: its id is free again when nothing is expected on it any more.
+#[test]
+fn an_id_with_lost_directories_is_free_after_removal() {
+    let mut cluster = Cluster::with_nodes(4);
+    cluster.create(assigned("t", &[&[1, 2, 3]])).expect("created");
+    cluster.fence(3);
+    let mut new_disk = registration(3, 9);
+    new_disk.directories = vec![DirectoryId(Uuid::from_u128(300))];
+    let (reason, message) = refused(plan::register_node(&cluster.state, &new_disk, &cluster.inputs));
+    assert_eq!(reason, Reason::DuplicateNodeId);
+    assert!(message.contains("reassign what node 3 holds and remove it"), "{message}");
+    cluster.reassign("t", 0, Some(&[1, 2, 4])).expect("begun");
+    cluster.propose("t", 0, &[1, 2, 4]).expect("completes without node 3");
+    let old = cluster.epoch(3);
+    cluster.unregister(3).expect("it holds nothing");
+    let decision = plan::register_node(&cluster.state, &new_disk, &cluster.inputs).expect("as a new one");
+    assert!(cluster.commit(decision) > old, "and no epoch comes twice");
+}
+
 #[test]
 fn leaders_move_within_the_isr() {
     let mut cluster = Cluster::with_nodes(3);

@@ -128,7 +128,8 @@ fn check_directories(state: &ClusterState, request: &RegisterNode) -> Result<(),
         {
             let message = format!(
                 "Node {id} is registered with data directory {directory}, which the process that wants to join does \
-                 not have. Give it its directories back, or give the new process an unused node id."
+                 not have. Give it its directories back. If they are lost, give the new process an unused node id; or \
+                 reassign what node {id} holds and remove it, then the id is free again."
             );
             return reject(Reason::DuplicateNodeId, message);
         }
