@@ -33,10 +33,9 @@ impl World {
         if before.leader != after.leader || before.leader_epoch != after.leader_epoch {
             self.leader_changed(partition, before, after);
         }
-        if !before.removing.is_empty() || !before.adding.is_empty() {
-            if after.removing.is_empty() && after.adding.is_empty() {
-                self.ghost.mark("reassignment over");
-            }
+        let moves = |state: &PartitionState| !state.removing.is_empty() || !state.adding.is_empty();
+        if moves(before) && !moves(after) {
+            self.ghost.mark("reassignment over");
         }
         if after.isr.len() < before.isr.len() {
             self.ghost.mark("in-sync set shrank");

@@ -196,13 +196,13 @@ impl World {
             return;
         }
         match to {
-            Side::Leader => self.from_follower(node, id, from, broker_epoch, frame),
+            Side::Leader => self.follower_said(node, id, from, broker_epoch, frame),
             Side::Follower => {
                 if self.happens(self.plan.faults.ghost_frame) {
                     let delay = 200 + self.rng.below(2_000) as i64;
                     self.after(delay, Event::FrameAgain { node, run, frame: frame.clone() });
                 }
-                self.from_leader(node, frame);
+                self.leader_said(node, frame);
             }
         }
     }
@@ -220,10 +220,10 @@ impl World {
             return;
         }
         self.ghost.mark("frame of a session that is over");
-        self.from_leader(node, frame);
+        self.leader_said(node, frame);
     }
 
-    fn from_follower(
+    fn follower_said(
         &mut self,
         node: usize,
         lane: u64,
@@ -283,7 +283,7 @@ impl World {
         }
     }
 
-    fn from_leader(&mut self, node: usize, frame: Frame) {
+    fn leader_said(&mut self, node: usize, frame: Frame) {
         match frame {
             Frame::Answer { partition, session, answer } => {
                 let copies = &mut self.nodes[node].copies;

@@ -192,9 +192,11 @@ impl World {
             return;
         }
         owner.up = false;
-        for copy in owner.copies.values_mut() {
+        for (partition, copy) in &mut owner.copies {
             copy.live = None;
-            copy.shown = -1;
+            // Where a log begins, its high watermark is at least, also where an unclean leader has less.
+            let unclean = self.ghost.partitions[*partition].unclean_epoch >= 0;
+            copy.shown = if unclean { copy.log.start } else { -1 };
             let before = copy.log.end();
             copy.log.crash(&mut self.rng, losing);
             if copy.log.end() < before {
