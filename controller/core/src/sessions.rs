@@ -137,6 +137,8 @@ impl Sessions {
     /// be blamed for the silence: all sessions are extended instead.
     pub fn expired(&mut self, now: Millis, state: &ClusterState) -> Vec<Verdict> {
         let before = self.looked.replace(now).unwrap_or(now);
+        // Nodes that were removed for good.
+        self.by_node.retain(|node, _| state.nodes().get(*node).is_some());
         if now.0 - before.0 > self.session_ms / 2 {
             let nodes: Vec<NodeId> = self.by_node.keys().copied().collect();
             for node in nodes {
