@@ -21,7 +21,10 @@ const RUNS: u64 = 60;
 fn for_each_seed(runs: u64, test: &str, history: fn(u64)) {
     let seeds: Vec<u64> = match std::env::var("WEIR_SEED") {
         Ok(seed) => vec![seed.parse().expect("WEIR_SEED is a number")],
-        Err(_) => (0..runs).collect(),
+        Err(_) => match std::env::var("WEIR_SEEDS") {
+            Ok(count) => (0..count.parse().expect("WEIR_SEEDS is a number")).collect(),
+            Err(_) => (0..runs).collect(),
+        },
     };
     for seed in seeds {
         let repeat =
