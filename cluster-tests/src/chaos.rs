@@ -5,6 +5,7 @@
 //! own affair, so a seed repeats the plan of a run, not its every step.) [`faults`] is the list of what can happen, [`load`] the
 //! clients, [`verdict`] the judgement.
 
+mod canary;
 pub mod faults;
 pub mod load;
 mod verdict;
@@ -18,6 +19,7 @@ use crate::clock::{Stopwatch, wait_until};
 use crate::moments::Moments;
 use crate::netns::NetworkError;
 use crate::replicated_cluster::{ReplicatedCluster, Role, Shape};
+use canary::Canary;
 use faults::Fault;
 use load::{Load, LoadShape};
 pub use verdict::Verdict;
@@ -123,6 +125,7 @@ pub fn run_with(
 ) -> Result<Verdict, NetworkError> {
     let shape = Shape { disk_mib: Some(DISK_MIB), namespaces: true, ..Shape::default() };
     let mut diary = Diary::new();
+    let canary = Canary::start();
     let mut cluster = ReplicatedCluster::start(dir, &shape)?;
     if let Some(why) = &cluster.without_namespaces {
         diary.note(&format!(
@@ -149,6 +152,8 @@ pub fn run_with(
     let histories = load.finish(&cluster, &mut diary)?;
     diary.note("stopping the cluster");
     cluster.stop();
+    let (worst, p99) = canary.finish();
+    diary.note(&format!("the machine let a thread wait {worst} ms at worst, {p99} ms 99 times of 100"));
     let verdict = verdict::judge(&cluster, dir, &histories, diary, TOPIC);
     drop(cluster);
     verdict

@@ -1,5 +1,6 @@
 //! T-34: packets get through in one direction only. In each of the directions between leader, followers and controllers the cluster
-//! must lose nothing, and work again when the cut is over.
+//! must lose nothing, and work again when the cut is over. Each run takes three of the six directions, other ones at each commit;
+//! `WEIR_SEED=all` takes all.
 
 use std::time::Duration;
 
@@ -8,6 +9,7 @@ use cluster_tests::netns::{Host, NetworkError};
 use cluster_tests::replicated_cluster::Role;
 use cluster_tests::run_dir::RunDir;
 
+use crate::choice::seed;
 use crate::{alone, assert_clean};
 
 /// Longer than a session (3 s), so that a node that is not heard is given up.
@@ -45,9 +47,15 @@ fn one_way_cuts_lose_nothing_and_heal() {
             storm.diary.note("NO CUTS ON THIS MACHINE");
             return Ok(());
         }
-        DIRECTIONS.into_iter().try_for_each(|direction| cut(storm, direction))
+        directions().try_for_each(|direction| cut(storm, direction))
     }));
     assert!(verdict.history.counts.acknowledged > 0);
+}
+
+fn directions() -> impl Iterator<Item = Direction> {
+    let all = std::env::var("WEIR_SEED").is_ok_and(|seed| seed == "all");
+    let odd = if all { 0 } else { usize::from(seed() % 2 == 1) };
+    DIRECTIONS.into_iter().skip(odd).step_by(if all { 1 } else { 2 })
 }
 
 fn cut(storm: &mut Storm<'_>, direction: Direction) -> Result<(), NetworkError> {

@@ -37,10 +37,7 @@ fn a_leader_that_stood_still_acknowledges_nothing() {
     let _alone = alone();
     let dir = RunDir::new("chaos-stands-still");
     let plan = Plan { partitions: 2, ..Plan::new(33, Duration::ZERO) };
-    assert_clean(run_with(dir.path(), &plan, |storm| {
-        wake_up_with_requests(storm)?;
-        wake_up_with_requests(storm)
-    }));
+    assert_clean(run_with(dir.path(), &plan, wake_up_with_requests));
 }
 
 fn wake_up_with_requests(storm: &mut Storm<'_>) -> Result<(), NetworkError> {
