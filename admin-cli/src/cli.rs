@@ -89,7 +89,7 @@ pub(crate) enum Command {
     /// Show and change the voters of the metadata quorum
     #[command(subcommand)]
     Controller(controller::ControllerCommand),
-    /// Show nodes and their health; make the files of a new cluster
+    /// Show nodes and their health; make the files of a cluster
     #[command(subcommand)]
     Cluster(cluster::ClusterCommand),
     /// Show and change configs of topics and nodes
@@ -165,6 +165,7 @@ mod tests {
             "weir group reset readers --topic a:0,2 --topic b --shift-by -10",
             "weir group reset readers --all-topics --by-duration 2h",
             "weir group delete readers --plan",
+            "weir cluster extend d --storage-nodes n4,n5 --controllers c4 --plan",
             "weir partition move t:0,1 --replicas 2,3,1 --throttle 50MiB --wait",
             "weir partition move t u:3 --onto 1,2,3,4 --plan",
             "weir partition move --cancel",

@@ -1,5 +1,6 @@
 //! `weir cluster`: who is there, and what is wrong; and the files of a new cluster.
 
+mod extend;
 pub(crate) mod init;
 pub(crate) mod layout;
 mod status;
@@ -17,6 +18,8 @@ pub(crate) enum ClusterCommand {
     Status,
     /// Make the files of a new cluster: id, certificates, and a configuration file for each daemon
     Init(init::InitArgs),
+    /// Make the files of further daemons for a cluster that `init` made
+    Extend(extend::ExtendArgs),
 }
 
 pub(crate) async fn run(
@@ -27,5 +30,6 @@ pub(crate) async fn run(
     match command {
         ClusterCommand::Status => status::run(global, &global.connect().await?, output).await,
         ClusterCommand::Init(arguments) => init::run(arguments, output),
+        ClusterCommand::Extend(arguments) => extend::run(arguments, output),
     }
 }

@@ -22,7 +22,7 @@ use crate::certificates::{MakeError, issue, make_authority, new_cluster_id, priv
 use crate::failure::Failure;
 use crate::output::{Format, Output};
 
-const AUTHORITY: &str = "authority";
+pub(super) const AUTHORITY: &str = "authority";
 
 /// Arguments of `cluster init`.
 #[derive(Debug, Clone, clap::Args)]
@@ -159,15 +159,8 @@ fn show(
     } else {
         output.line(&format!("made the cluster {cluster_id} in {}", directory.display()))?;
     }
-    let rows: Vec<_> = daemons
-        .iter()
-        .map(|daemon| {
-            let start = format!("{} --config {}", daemon.program(), config(daemon).display());
-            vec![daemon.name.clone(), daemon.address.to_string(), start]
-        })
-        .collect();
     output.line("")?;
-    output.table(&["DAEMON", "ADDRESS", "START"], &rows)?;
+    show_starts(daemons, description, output)?;
     output.line("")?;
     if description.root != directory {
         output.line(&format!(
@@ -179,6 +172,21 @@ fn show(
         "Keep {} off the machines that serve: whoever has its key can join the cluster.",
         directory.join(AUTHORITY).display()
     ))
+}
+
+/// How each daemon is started.
+pub(super) fn show_starts(
+    daemons: &[Daemon],
+    description: &Description,
+    output: &mut Output<'_>,
+) -> Result<(), Failure> {
+    let row = |daemon: &Daemon| {
+        let config = description.root.join(&daemon.name).join(daemon.file());
+        let start = format!("{} --config {}", daemon.program(), config.display());
+        vec![daemon.name.clone(), daemon.address.to_string(), start]
+    };
+    let rows: Vec<_> = daemons.iter().map(row).collect();
+    output.table(&["DAEMON", "ADDRESS", "START"], &rows)
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 //!
 //! Daemons of a kind are numbered from 1 in the order in which their hosts were given. A port that was not given is the
 //! daemon's usual one; further daemons of the kind on the same host take the next: Kafka's in steps of one, the others in
-//! steps of ten.
+//! steps of ten. Daemons that come later go on with the ids and ports that are left.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -71,6 +71,8 @@ pub(crate) struct Daemon {
     /// The endpoint over which storage nodes replicate; storage nodes only.
     data: Option<HostPort>,
     http_port: u16,
+    /// A controller that is added to a quorum which exists.
+    joins: bool,
 }
 
 impl Daemon {
@@ -132,7 +134,18 @@ pub(crate) fn lay_out(description: &Description) -> Result<Vec<Daemon>, String> 
             description.controllers.len()
         ));
     }
-    let mut taken = Taken::default();
+    place(description, &[])
+}
+
+/// Gives ids and ports to daemons that are added to `existing` ones.
+pub(crate) fn lay_out_more(description: &Description, existing: &[Daemon]) -> Result<Vec<Daemon>, String> {
+    let mut added = place(description, existing)?;
+    added.iter_mut().for_each(|daemon| daemon.joins = daemon.role == Role::Controller);
+    Ok(added)
+}
+
+fn place(description: &Description, existing: &[Daemon]) -> Result<Vec<Daemon>, String> {
+    let mut taken = Taken::of(existing);
     let mut daemons = Vec::new();
     for (role, hosts) in [
         (Role::Controller, &description.controllers),
@@ -142,7 +155,9 @@ pub(crate) fn lay_out(description: &Description) -> Result<Vec<Daemon>, String> 
         if hosts.len() > DAEMONS_MAX {
             return Err(format!("{} daemons of one kind; {DAEMONS_MAX} can be described", hosts.len()));
         }
-        for (id, host) in (1..).zip(hosts) {
+        let of_role = existing.iter().filter(|daemon| daemon.role == role);
+        let first = of_role.map(|daemon| daemon.id).max().unwrap_or(0) + 1;
+        for (id, host) in (first..).zip(hosts) {
             let (control, http) = usual_ports(role);
             let (address, control) = if role == Role::StorageNode {
                 let address = taken.take(Wire::Tcp, host, 9092, 1)?;
@@ -158,7 +173,16 @@ pub(crate) fn lay_out(description: &Description) -> Result<Vec<Daemon>, String> 
             };
             let http = taken.take(Wire::Tcp, &any_port, http, 10)?;
             let name = format!("{role}-{id}");
-            daemons.push(Daemon { role, id, name, address, control, data, http_port: http.port });
+            daemons.push(Daemon {
+                role,
+                id,
+                name,
+                address,
+                control,
+                data,
+                http_port: http.port,
+                joins: false,
+            });
         }
     }
     Ok(daemons)
@@ -188,6 +212,21 @@ enum Wire {
 struct Taken(BTreeSet<(Wire, String, u16)>);
 
 impl Taken {
+    /// The ports of daemons that are there.
+    fn of(existing: &[Daemon]) -> Self {
+        let mut taken = BTreeSet::new();
+        for daemon in existing {
+            let host = || daemon.address.host.clone();
+            taken.insert((Wire::Tcp, host(), daemon.http_port));
+            taken.insert((Wire::Udp, daemon.control.host.clone(), daemon.control.port));
+            if daemon.role == Role::StorageNode {
+                taken.insert((Wire::Tcp, host(), daemon.address.port));
+            }
+            taken.extend(daemon.data.iter().map(|data| (Wire::Udp, data.host.clone(), data.port)));
+        }
+        Self(taken)
+    }
+
     fn take(&mut self, wire: Wire, host: &Host, usual: u16, step: u16) -> Result<HostPort, String> {
         let mut insert = |port| self.0.insert((wire, host.name.clone(), port));
         let port = match host.port {
@@ -228,6 +267,9 @@ pub(crate) fn config_text(
                 path(&data),
                 quoted(&bind)
             ));
+            if daemon.joins {
+                text.push_str("# It waits for its vote: `weir controller add` gives it.\njoin = true\n");
+            }
             text.push_str(&controllers("voters", daemons));
         }
         Role::StorageNode => {
@@ -276,6 +318,39 @@ pub(crate) fn config_text(
         daemon.http_port,
     ));
     text
+}
+
+/// Reads a daemon back from the configuration file that [`config_text`] wrote into its folder.
+pub(crate) fn read_back(role: Role, id: u64, file: &Path) -> Result<Daemon, String> {
+    let failed = |what: String| format!("{}: {what}", file.display());
+    let address = |text: Option<&str>| -> Result<HostPort, String> {
+        let text = text.ok_or_else(|| failed("an advertised address is missing".to_owned()))?;
+        text.parse().map_err(|error| failed(format!("{error}")))
+    };
+    let (address, control, data, http_port) = match role {
+        Role::Controller => {
+            let config = controller::Config::load(Some(file)).map_err(|error| failed(error.to_string()))?;
+            let own = config.voters.iter().find(|voter| voter.id == id);
+            let own = address(own.map(|voter| voter.address.as_str()))?;
+            (own.clone(), own, None, config.http.address.port())
+        }
+        Role::StorageNode => {
+            let config = storage_node::config::Config::load(Some(file), &[])
+                .map_err(|error| failed(error.to_string()))?;
+            let client = config.listeners.first().and_then(|listener| listener.advertised.as_deref());
+            let data = address(config.data.advertised.as_deref())?;
+            let control = address(config.control.advertised.as_deref())?;
+            (address(client)?, control, Some(data), config.http.address.port())
+        }
+        Role::Coordinator => {
+            let config = coordinator::Config::load(Some(file)).map_err(|error| failed(error.to_string()))?;
+            let own = address(config.advertised.as_deref())?;
+            (own.clone(), own, None, config.http.address.port())
+        }
+        Role::Admin => unreachable!("a layout holds daemons only"),
+    };
+    let name = format!("{role}-{id}");
+    Ok(Daemon { role, id, name, address, control, data, http_port, joins: false })
 }
 
 fn controllers(table: &str, daemons: &[Daemon]) -> String {
@@ -355,6 +430,32 @@ mod tests {
         let apart = lay_out(&described(&["a"], &["b", "c"], &["a"])).unwrap();
         assert!(apart[1..3].iter().all(|node| node.address.port == 9092 && node.http_port == 9292));
         assert_eq!(apart[2].name, "storage-node-2");
+    }
+
+    #[test]
+    fn daemons_that_come_later_take_what_is_left() {
+        let description = described(&["127.0.0.1"], &["127.0.0.1", "b"], &["127.0.0.1"]);
+        let first = lay_out(&description).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let read: Vec<Daemon> = first
+            .iter()
+            .map(|daemon| {
+                let file = folder.path().join(daemon.file());
+                std::fs::write(&file, config_text(daemon, &first, "cl", &description)).unwrap();
+                read_back(daemon.role, daemon.id, &file).unwrap()
+            })
+            .collect();
+        assert_eq!(read, first, "what was written is read back");
+        let more = described(&["127.0.0.1"], &["127.0.0.1"], &[]);
+        let added = lay_out_more(&more, &read).unwrap();
+        let [controller, node] = &added[..] else { panic!("{added:?}") };
+        assert_eq!((controller.name.as_str(), node.name.as_str()), ("controller-2", "storage-node-3"));
+        assert_eq!((controller.address.port, node.address.port, node.data_port()), (9193, 9093, Some(9212)));
+        let all = [&read[..], std::slice::from_ref(controller)].concat();
+        let file = folder.path().join("joins.toml");
+        std::fs::write(&file, config_text(controller, &all, "cl", &more)).unwrap();
+        let config = controller::Config::load(Some(&file)).unwrap();
+        assert_eq!((config.join, config.voters.len(), config.validate()), (true, 2, Ok(())));
     }
 
     #[test]
