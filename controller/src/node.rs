@@ -13,11 +13,12 @@ use crate::quorum::network::{Network, QuicCarrier};
 use crate::quorum::peers::Peers;
 use crate::quorum::rpc::{self, RaftSlot};
 use crate::quorum::state_machine::{StateMachine, StateView};
-use crate::quorum::type_config::{Member, Raft};
+use crate::quorum::type_config::{Member, Raft, TypeConfig};
 use crate::quorum::voters::{Voters, VotersConfig};
 use controller_core::ClusterState;
 use openraft::async_runtime::WatchReceiver;
 use openraft::errors::{InitializeError, RaftError};
+use openraft::type_config::TypeConfigExt;
 use openraft::{Config as OpenraftConfig, SnapshotPolicy};
 use prometheus_client::registry::Registry;
 use proto_types::ids::ControllerId;
@@ -121,6 +122,7 @@ pub(crate) async fn start_on(
     );
     Ok(ControllerHandle {
         shutdown_grace: Duration::from_millis(config.timing.shutdown_ms),
+        heartbeat: Duration::from_millis(config.raft.heartbeat_ms),
         commit_timeout: Duration::from_millis(config.timing.commit_ms),
         id: config.id,
         transport,
@@ -288,6 +290,7 @@ pub struct ControllerHandle {
     tasks: TaskTracker,
     log_thread: JoinHandle<()>,
     shutdown_grace: Duration,
+    heartbeat: Duration,
     commit_timeout: Duration,
     _lock: DirectoryLock,
 }
@@ -387,32 +390,58 @@ impl ControllerHandle {
         tracing::info!(id = self.id, "controller stopped");
     }
 
-    /// Gives the leadership to the controller that is furthest, if we have it and there is another one.
+    /// Gives the leadership to the controller that is furthest among those that answer, if we have it and there is one. An
+    /// heir that falls silent, because it stops as well, is not waited for: then it is the next one's turn.
     async fn hand_over(&self) {
-        let heir = {
-            let metrics = self.raft.metrics();
-            let metrics = metrics.borrow_watched();
-            let voters: BTreeSet<u64> = metrics.membership_config.voter_ids().collect();
-            metrics.replication.as_ref().and_then(|replication| {
-                let others = replication.iter().filter(|(id, _)| **id != self.id && voters.contains(id));
-                others.max_by_key(|(_, matched)| **matched).map(|(id, _)| *id)
-            })
-        };
-        let Some(heir) = heir else { return };
-        if self.raft.trigger().transfer_leader(heir).await.is_err() {
-            return;
-        }
+        let deadline = Instant::now() + self.shutdown_grace;
+        let mut passed_over = BTreeSet::new();
         let mut server = self.raft.server_metrics();
-        let moved = async {
-            while server.borrow_watched().current_leader == Some(self.id) {
-                if server.changed().await.is_err() {
+        while let Some(heir) = self.heir(&passed_over) {
+            if self.raft.trigger().transfer_leader(heir).await.is_err() {
+                return;
+            }
+            loop {
+                if server.borrow_watched().current_leader != Some(self.id) {
                     return;
                 }
+                let look_again = Instant::now() + self.heartbeat;
+                match tokio::time::timeout_at(look_again.min(deadline), server.changed()).await {
+                    Ok(Ok(())) => {}
+                    Ok(Err(_ended)) => return,
+                    Err(_elapsed) if Instant::now() >= deadline => {
+                        tracing::info!(heir, "the leadership could not be handed over in time");
+                        return;
+                    }
+                    Err(_elapsed)
+                        if self.silence(heir).is_none_or(|silence| silence > self.heartbeat * 3) =>
+                    {
+                        tracing::info!(heir, "the heir does not answer");
+                        passed_over.insert(heir);
+                        break;
+                    }
+                    Err(_elapsed) => {}
+                }
             }
-        };
-        if tokio::time::timeout(self.shutdown_grace, moved).await.is_err() {
-            tracing::info!(heir, "the leadership could not be handed over in time");
         }
+    }
+
+    /// The voter that is furthest, of those that have answered lately.
+    fn heir(&self, passed_over: &BTreeSet<u64>) -> Option<u64> {
+        let metrics = self.raft.metrics().borrow_watched().clone();
+        let voters: BTreeSet<u64> = metrics.membership_config.voter_ids().collect();
+        let answers = |id: u64| self.silence(id).is_some_and(|silence| silence <= self.heartbeat * 3);
+        let matched = metrics.replication?;
+        let others = matched.iter().filter(|(id, _)| {
+            **id != self.id && voters.contains(id) && !passed_over.contains(id) && answers(**id)
+        });
+        others.max_by_key(|(_, matched)| **matched).map(|(id, _)| *id)
+    }
+
+    /// How long ago another controller answered, if it has under our leadership.
+    fn silence(&self, id: u64) -> Option<Duration> {
+        let metrics = self.raft.metrics().borrow_watched().clone();
+        let heard = metrics.heartbeat?.get(&id).copied()??;
+        Some(TypeConfig::now() - *heard)
     }
 }
 

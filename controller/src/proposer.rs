@@ -281,7 +281,9 @@ impl<C: Environment> Task<C> {
             Err(forward) => return Err(not_leader(&forward)),
         };
         if self.verified != Some(leader) {
-            self.confirm().await?;
+            if !cfg!(weir_planted_bug = "B30") {
+                self.confirm().await?;
+            }
             self.verified = Some(leader);
         }
         Ok(leader)

@@ -184,7 +184,12 @@ impl LogFiles {
     /// Saves the vote durably.
     pub(crate) fn save_vote(&mut self, vote: StoredVote) -> Result<(), StoreError> {
         self.guarded(|log| {
-            log.vote_file.write_durable(&seal(DiskKind::Vote, &Some(vote)))?;
+            let sealed = seal(DiskKind::Vote, &Some(vote));
+            if cfg!(weir_planted_bug = "B28") {
+                log.vote_file.write_lazy(&sealed)?;
+            } else {
+                log.vote_file.write_durable(&sealed)?;
+            }
             log.vote = Some(vote);
             Ok(())
         })

@@ -126,9 +126,15 @@ impl<C: Environment> RaftStateMachine<C> for StateMachine {
     }
 
     async fn get_snapshot_builder(&mut self) -> SnapshotBuilder {
+        let mut last_applied = self.last_applied;
+        if cfg!(weir_planted_bug = "B29")
+            && let Some(id) = &mut last_applied
+        {
+            id.index += 1;
+        }
         SnapshotBuilder {
             state: self.state.clone(),
-            meta: SnapshotMeta { last_log_id: self.last_applied, last_membership: self.membership.clone() },
+            meta: SnapshotMeta { last_log_id: last_applied, last_membership: self.membership.clone() },
             files: self.files.clone(),
         }
     }

@@ -12,7 +12,7 @@ use crate::proposer::{Proposer, confirm_leadership, not_leader};
 use controller_core::Decision;
 use openraft::ChangeMembers;
 use openraft::RaftMetrics;
-use openraft::async_runtime::{Select2, WatchReceiver};
+use openraft::async_runtime::WatchReceiver;
 use openraft::errors::{ChangeMembershipError, ClientWriteError, RaftError};
 use openraft::type_config::TypeConfigExt;
 use parking_lot::Mutex;
@@ -145,11 +145,18 @@ impl<C: Environment> Voters<C> {
         let shared = self.shared;
         let mut metrics = shared.raft.metrics();
         loop {
-            let settled = shared.look().await;
-            let pause = if settled { Duration::from_secs(3600) } else { AGAIN };
-            match C::select2(metrics.changed(), C::sleep(pause)).await {
-                Select2::First(Ok(())) | Select2::Second(()) => {}
-                Select2::First(Err(_ended)) => return,
+            match shared.look().await {
+                Ok(()) => {
+                    if metrics.changed().await.is_err() {
+                        return;
+                    }
+                }
+                Err(ControllerError::Shutdown) => return,
+                // What does not work now is not tried again at every change.
+                Err(error) => {
+                    tracing::debug!(%error, "the voters are not written down yet");
+                    C::sleep(AGAIN).await;
+                }
             }
         }
     }
@@ -179,25 +186,21 @@ impl<C: Environment> Shared<C> {
         }
     }
 
-    /// One look of the watch; false if something is left to do.
-    async fn look(&self) -> bool {
+    /// One look of the watch; an error if something is left to do.
+    async fn look(&self) -> Result<(), ControllerError> {
         let metrics = self.metrics();
         if metrics.current_leader != Some(self.me) {
             self.clocks.lock().clear();
-            return true;
+            return Ok(());
         }
         self.look_at_clocks(&metrics);
         if self.is_settled(&metrics) {
-            return true;
+            return Ok(());
         }
         // Whoever makes a change settles it.
-        let Ok(_turn) = self.changing.try_lock() else { return false };
-        match self.settle().await {
-            Ok(()) => true,
-            Err(error) => {
-                tracing::debug!(%error, "the voters are not written down yet");
-                false
-            }
+        match self.changing.try_lock() {
+            Ok(_turn) => self.settle().await,
+            Err(_taken) => Err(ControllerError::Busy("a change is under way".to_owned())),
         }
     }
 
@@ -216,22 +219,28 @@ impl<C: Environment> Shared<C> {
 
     /// Finishes a change that a former leader left half-done, and writes the voters down.
     async fn settle(&self) -> Result<(), ControllerError> {
-        let metrics = self.metrics();
-        let configs = metrics.membership_config.membership().get_joint_config().clone();
+        self.check_committed()?;
+        let configs = self.metrics().membership_config.membership().get_joint_config().clone();
         if configs.len() > 1 {
             let last = configs.last().cloned().unwrap_or_default();
             self.change(ChangeMembers::ReplaceAllVoters(last), false).await?;
+            self.check_committed()?;
         }
         let metrics = self.metrics();
-        if metrics.committed_membership_config != metrics.membership_config {
-            return Err(ControllerError::Busy("a change of the quorum is not committed yet".to_owned()));
-        }
         let voters = self.voters(&metrics);
         let written = self.proposer.propose_own(move |state, _| {
             let changes = state.controllers().become_voters(voters).into_iter().collect();
             Ok(Decision { changes, reply: () })
         });
         written.await.map(|_| ())
+    }
+
+    fn check_committed(&self) -> Result<(), ControllerError> {
+        let metrics = self.metrics();
+        if metrics.committed_membership_config == metrics.membership_config {
+            return Ok(());
+        }
+        Err(ControllerError::Busy("a change of the quorum is not committed yet".to_owned()))
     }
 
     async fn add(
