@@ -121,10 +121,15 @@ impl PartitionGhost {
         self.acknowledged.split_off(&self.high_watermark);
         // What the winner itself took for committed it shows from the first moment on.
         if shown > self.high_watermark {
-            let sure = self.sure;
-            self.commit(log, shown);
-            self.sure = sure;
+            self.adopt(log, shown);
         }
+    }
+
+    /// A leader shows more than anybody has committed since an unclean election.
+    pub(crate) fn adopt(&mut self, log: &ModelLog, shown: i64) {
+        let sure = self.sure;
+        self.commit(log, shown);
+        self.sure = sure;
     }
 
     fn end(&self) -> i64 {

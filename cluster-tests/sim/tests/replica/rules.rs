@@ -147,6 +147,12 @@ impl World {
             ghost.unclean_epoch = epoch;
         } else if epoch < current {
             self.ghost.mark("leader of an old epoch began");
+        } else if shown > ghost.high_watermark && shown <= copy.shown {
+            // So it does with what it showed before another unclean leader had the same records.
+            ghost.adopt(log, shown);
+        }
+        if epoch == current {
+            copy.shown = -1;
         }
     }
 
@@ -226,6 +232,7 @@ impl World {
         let live = copy.live.as_mut().expect("it cuts");
         let known = live.replica.positions().high_watermark;
         assert!(below.is_some() == (to < known), "a cut below the high watermark is told");
+        copy.shown = copy.shown.min(to.0);
         self.ghost.mark("log cut");
         if to < known {
             let unclean = self.ghost.partitions[partition].unclean_epoch;
