@@ -98,6 +98,7 @@ impl MetadataFeed {
                 Err(reason) => return StreamEnd::Lost(reason),
                 Ok(None) => {}
                 Ok(Some(delta)) => {
+                    self.controller.learn(image.controllers());
                     self.published.publish(image.clone());
                     self.metrics.set_metadata_index(image.index());
                     let published = Published { image: Arc::new(image.clone()), delta };

@@ -33,7 +33,7 @@ use kafka_wire::{BoundListener, HostPort, ListenerConfig, WireMetrics, bind_list
 use log_engine::{DataDir, DataDirOptions, RealDisk};
 use prometheus_client::registry::Registry;
 use proto_types::controller_api::RegisterNode;
-use proto_types::ids::{DirectoryId, Incarnation, NodeId};
+use proto_types::ids::{BrokerEpoch, DirectoryId, Incarnation, NodeId};
 use proto_types::metadata::Listener;
 use quic_transport::pki::{CredentialFiles, Credentials};
 use quic_transport::{Identity, NodeKeys, Role, Router, TransportMetrics};
@@ -144,35 +144,8 @@ fn run(
     let file_configs = file_configs(&config, &kafka);
     let published = Arc::new(PublishedImage::default());
     let (stopping, broker_epoch) = (watch::Sender::new(false), watch::Sender::new(None));
-    let lane_parts = LaneParts {
-        transport: data.transport(),
-        published: Arc::clone(&published),
-        broker_epoch: broker_epoch.subscribe(),
-        limits: config.replication_limits(),
-        metrics: metrics.replication.clone(),
-        throttles: Arc::new(Throttles::new(clock)),
-    };
-    let throttle = LeaderThrottle {
-        me: NodeId(config.node_id),
-        throttles: Arc::clone(&lane_parts.throttles),
-        published: Arc::clone(&published),
-    };
-    let replication = Arc::new(Replication {
-        throttles: Arc::clone(&lane_parts.throttles),
-        tails: TailBudget::new(lane_parts.limits.tail_bytes_max),
-        lanes: FollowerLanes::new(lane_parts, data.runtime().clone()),
-        proposals: Arc::new(IsrProposals::default()),
-        metrics: metrics.replication.clone(),
-    });
-    let proposer = IsrProposer {
-        me: NodeId(config.node_id),
-        proposals: Arc::clone(&replication.proposals),
-        controller: Arc::clone(&client) as Arc<dyn ControllerPort>,
-        broker_epoch: broker_epoch.subscribe(),
-        batch_max: config.limits.isr_proposals_max,
-        call_max,
-        metrics: metrics.replication.clone(),
-    };
+    let Replicating { replication, throttle, proposer } =
+        replicate(&config, &data, &published, &broker_epoch, &client, clock, &metrics.replication);
     let partitions =
         start_partitions(&config, &file_configs, directories, clock, metrics.partitions, replication)?;
 
@@ -269,6 +242,53 @@ fn run(
     })
 }
 
+/// Replication as it is put together.
+struct Replicating {
+    replication: Arc<Replication>,
+    throttle: LeaderThrottle,
+    proposer: IsrProposer,
+}
+
+fn replicate(
+    config: &Config,
+    data: &DataThread,
+    published: &Arc<PublishedImage>,
+    broker_epoch: &watch::Sender<Option<BrokerEpoch>>,
+    client: &Arc<ControllerClient>,
+    clock: Clock,
+    metrics: &ReplicationMetrics,
+) -> Replicating {
+    let (me, limits) = (NodeId(config.node_id), config.replication_limits());
+    let throttles = Arc::new(Throttles::new(clock));
+    let lane_parts = LaneParts {
+        transport: data.transport(),
+        published: Arc::clone(published),
+        broker_epoch: broker_epoch.subscribe(),
+        limits,
+        metrics: metrics.clone(),
+        throttles: Arc::clone(&throttles),
+    };
+    let proposals = Arc::new(IsrProposals::default());
+    let replication = Replication {
+        lanes: FollowerLanes::new(lane_parts, data.runtime().clone()),
+        proposals: Arc::clone(&proposals),
+        metrics: metrics.clone(),
+        throttles: Arc::clone(&throttles),
+        tails: TailBudget::new(limits.tail_bytes_max),
+    };
+    let throttle = LeaderThrottle { me, throttles, published: Arc::clone(published) };
+    let proposer = IsrProposer {
+        me,
+        proposals,
+        controller: Arc::clone(client) as Arc<dyn ControllerPort>,
+        broker_epoch: broker_epoch.subscribe(),
+        batch_max: config.limits.isr_proposals_max,
+        call_max: Duration::from_millis(config.limits.controller_call_ms_max),
+        metrics: metrics.clone(),
+    };
+    Replicating { replication: Arc::new(replication), throttle, proposer }
+}
+
 fn start_partitions(
     config: &Config,
     file_configs: &ConfigMap,
@@ -350,6 +370,7 @@ fn timing(config: &Config) -> ControllerTiming {
         retry_max: Duration::from_millis(config.limits.controller_retry_ms_max),
         connect_min: Duration::from_millis(config.limits.controller_connect_ms_min),
         connect_max: Duration::from_millis(config.limits.controller_call_ms_max),
+        answer_max: Duration::from_millis(config.limits.controller_answer_ms_max),
     }
 }
 
