@@ -68,7 +68,8 @@ impl Replicated {
     fn partitions(&self, topic: &str) -> Vec<Shown> {
         let text = kcat(&self.bootstrap(), &["-L", "-J", "-t", topic], b"");
         let json: serde_json::Value = serde_json::from_str(&text).expect("kcat writes JSON");
-        let id = |value: &serde_json::Value| value.as_i64().and_then(|id| i32::try_from(id).ok()).unwrap_or(-1);
+        let id =
+            |value: &serde_json::Value| value.as_i64().and_then(|id| i32::try_from(id).ok()).unwrap_or(-1);
         let shown = |partition: &serde_json::Value| Shown {
             leader: id(&partition["leader"]),
             in_sync: partition["isrs"].as_array().into_iter().flatten().map(|isr| id(&isr["id"])).collect(),
