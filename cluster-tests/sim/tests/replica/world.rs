@@ -22,7 +22,7 @@ use crate::sessions::Frame;
 /// Faults end here, milliseconds.
 pub(crate) const HEAL_AT: i64 = 20_000;
 /// Everything must be in order by here.
-pub(crate) const END_AT: i64 = HEAL_AT + 25_000;
+pub(crate) const END_AT: i64 = HEAL_AT + 60_000;
 /// A leader waits so long for the answer to a proposal.
 const PROPOSAL_MS: i64 = 500;
 /// Events that a failed run shows.
