@@ -288,13 +288,9 @@ async fn describe(client: &Client, name: &str, more: bool, output: &mut Output<'
         .iter()
         .map(|partition| {
             let index = partition.partition_index;
-            let leader = match partition.leader_id {
-                -1 => "none".to_owned(),
-                id => id.to_string(),
-            };
             vec![
                 index.to_string(),
-                leader,
+                leader_text(partition.leader_id),
                 partition.leader_epoch.to_string(),
                 id_list(&partition.replica_nodes),
                 id_list(&partition.isr_nodes),
@@ -307,6 +303,10 @@ async fn describe(client: &Client, name: &str, more: bool, output: &mut Output<'
         .collect();
     let header = ["PARTITION", "LEADER", "EPOCH", "REPLICAS", "ISR", "ELR", "OFFLINE", "START", "END"];
     output.table(&header, &rows)
+}
+
+fn leader_text(leader: i32) -> String {
+    if leader < 0 { "none".to_owned() } else { leader.to_string() }
 }
 
 /// The eligible leader replicas (KIP-966) by partition, as far as the cluster tells.

@@ -272,30 +272,7 @@ pub(crate) fn config_text(
             }
             text.push_str(&controllers("voters", daemons));
         }
-        Role::StorageNode => {
-            text.push_str(&format!(
-                "node_id = {}\n# One directory for each disk.\ndata_dirs = [{}]\n",
-                daemon.id,
-                path(&data)
-            ));
-            text.push_str(&controllers("controllers", daemons));
-            text.push_str(&format!(
-                "\n# Where Kafka clients connect, and the address that they are told.\n[[listeners]]\n\
-                 name = \"{LISTENER}\"\nbind = {}\nadvertised = {}\n\n\
-                 [control]\nbind = {}\nadvertised = {}\n",
-                quoted(&self::bind(&daemon.address)),
-                quoted(&daemon.address.to_string()),
-                quoted(&bind),
-                quoted(&daemon.control.to_string()),
-            ));
-            if let Some(data) = &daemon.data {
-                text.push_str(&format!(
-                    "\n# Where other storage nodes replicate.\n[data]\nbind = {}\nadvertised = {}\n",
-                    quoted(&self::bind(data)),
-                    quoted(&data.to_string()),
-                ));
-            }
-        }
+        Role::StorageNode => text.push_str(&storage_node_text(daemon, daemons, &data)),
         Role::Coordinator => {
             text.push_str(&format!(
                 "id = {}\nlisten = {}\nadvertised = {}\nkeys_file = {}\n",
@@ -317,6 +294,30 @@ pub(crate) fn config_text(
         path(&files.authority),
         daemon.http_port,
     ));
+    text
+}
+
+/// What only a storage node has in its file.
+fn storage_node_text(daemon: &Daemon, daemons: &[Daemon], data: &Path) -> String {
+    let mut text =
+        format!("node_id = {}\n# One directory for each disk.\ndata_dirs = [{}]\n", daemon.id, path(data));
+    text.push_str(&controllers("controllers", daemons));
+    text.push_str(&format!(
+        "\n# Where Kafka clients connect, and the address that they are told.\n[[listeners]]\n\
+         name = \"{LISTENER}\"\nbind = {}\nadvertised = {}\n\n\
+         [control]\nbind = {}\nadvertised = {}\n",
+        quoted(&bind(&daemon.address)),
+        quoted(&daemon.address.to_string()),
+        quoted(&bind(&daemon.control)),
+        quoted(&daemon.control.to_string()),
+    ));
+    if let Some(data) = &daemon.data {
+        text.push_str(&format!(
+            "\n# Where other storage nodes replicate.\n[data]\nbind = {}\nadvertised = {}\n",
+            quoted(&bind(data)),
+            quoted(&data.to_string()),
+        ));
+    }
     text
 }
 
