@@ -17,16 +17,30 @@ use std::time::Duration;
 const RECORD: usize = 1024;
 const PATIENCE: Duration = Duration::from_secs(60);
 
-fn config(bootstrap: &str) -> ClientConfig {
+pub(crate) fn config(bootstrap: &str) -> ClientConfig {
     let mut config = ClientConfig::new();
     config.set("bootstrap.servers", bootstrap).set("broker.address.family", "v4");
     config
 }
 
-/// Creates a topic with one partition.
+/// Creates a topic with one partition and one copy of it.
 pub(crate) fn create_topic(bootstrap: &str, topic: &str) -> Result<(), Failure> {
+    create_topic_with(bootstrap, topic, 1, 1)
+}
+
+/// Creates a topic; with three copies, two of them must be in sync for a record to be acknowledged.
+pub(crate) fn create_topic_with(
+    bootstrap: &str,
+    topic: &str,
+    partitions: i32,
+    copies: i32,
+) -> Result<(), Failure> {
     let admin: AdminClient<DefaultClientContext> = config(bootstrap).create()?;
-    let topics = [NewTopic::new(topic, 1, TopicReplication::Fixed(1))];
+    let mut new = NewTopic::new(topic, partitions, TopicReplication::Fixed(copies));
+    if copies >= 3 {
+        new = new.set("min.insync.replicas", "2");
+    }
+    let topics = [new];
     let options = AdminOptions::new().operation_timeout(Some(PATIENCE));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     for result in runtime.block_on(admin.create_topics(&topics, &options))? {
@@ -43,6 +57,26 @@ pub(crate) fn produce(
     bytes: u64,
     broker: u32,
 ) -> Result<Cost, Failure> {
+    produce_to(bootstrap, topic, 1, acks, bytes, &[broker])
+}
+
+/// Sends one record and waits for it: the topic is there and has leaders.
+pub(crate) fn warm_up(bootstrap: &str, topic: &str) -> Result<(), Failure> {
+    let producer: ThreadedProducer<DefaultProducerContext> = config(bootstrap).set("acks", "all").create()?;
+    let record: BaseRecord<'_, (), str> = BaseRecord::to(topic).partition(0).payload("warm");
+    producer.send(record).map_err(|(error, _)| error)?;
+    Ok(producer.flush(PATIENCE)?)
+}
+
+/// Produces `bytes` of 1 KiB records to all partitions in turn; the cost is that of all `brokers`.
+pub(crate) fn produce_to(
+    bootstrap: &str,
+    topic: &str,
+    partitions: i32,
+    acks: &str,
+    bytes: u64,
+    brokers: &[u32],
+) -> Result<Cost, Failure> {
     let producer: ThreadedProducer<DefaultProducerContext> = config(bootstrap)
         .set("acks", acks)
         .set("batch.size", "1000000")
@@ -51,9 +85,10 @@ pub(crate) fn produce(
         .create()?;
     let payload: Vec<u8> = (0..RECORD).map(|i| (i * 31 % 251) as u8).collect();
     let count = bytes / RECORD as u64;
-    let (cpu, start) = (cpu_seconds(broker)?, clock::now());
-    for _ in 0..count {
-        let mut record: BaseRecord<'_, (), [u8]> = BaseRecord::to(topic).partition(0).payload(&payload);
+    let (cpu, start) = (all_cpu_seconds(brokers)?, clock::now());
+    for partition in (0..partitions).cycle().zip(0..count).map(|(partition, _)| partition) {
+        let mut record: BaseRecord<'_, (), [u8]> =
+            BaseRecord::to(topic).partition(partition).payload(&payload);
         loop {
             match producer.send(record) {
                 Ok(()) => break,
@@ -66,7 +101,11 @@ pub(crate) fn produce(
         }
     }
     producer.flush(PATIENCE)?;
-    Ok(Cost::of(count * RECORD as u64, start.elapsed().as_secs_f64(), cpu_seconds(broker)? - cpu))
+    Ok(Cost::of(count * RECORD as u64, start.elapsed().as_secs_f64(), all_cpu_seconds(brokers)? - cpu))
+}
+
+fn all_cpu_seconds(processes: &[u32]) -> Result<f64, Failure> {
+    processes.iter().map(|id| cpu_seconds(*id)).sum()
 }
 
 /// Consumes `bytes` of 1 KiB records from the beginning; the cost is the broker's (process `broker`).

@@ -1,13 +1,20 @@
 //! Side-by-side measurements: Weir, Apache Kafka and the machine's floor in one run, in turns, reported as medians and
 //! ratios. Nothing here gates a test; `cargo run --release -p bench -- --help` lists the measurements.
 
+mod catch_up;
 mod clock;
+mod cluster;
+mod controller_failover;
 mod cpu;
+mod failover;
 mod floor;
 mod kafka_client;
+mod lanes;
 mod one_node;
+mod replicated;
 mod report;
 mod startup;
+mod steady_producer;
 mod weir;
 
 use clap::{Parser, Subcommand};
@@ -26,6 +33,16 @@ enum Measurement {
     OneNode(one_node::Args),
     /// Time from start to the first answer, and resident memory when idle, of `weir dev` on an empty directory.
     Startup(startup::Args),
+    /// Writes while the leader of three copies is killed (or stopped) again and again: how long they stand still.
+    Failover(failover::Args),
+    /// The leader of three controllers is killed (or stopped) again and again: how long metadata stands still.
+    ControllerFailover(controller_failover::Args),
+    /// acks=all with three copies on three nodes, beside Apache Kafka: MB/s, CPU of all nodes, latency.
+    Replicated(replicated::Args),
+    /// A node that missed a gigabyte: how long until it is in sync again.
+    CatchUp(catch_up::Args),
+    /// Sessions of many partitions between two nodes: on a few lanes, or on one stream for each.
+    Lanes(lanes::Args),
     /// The floor's broker, started by the other measurements.
     #[command(hide = true)]
     FloorBroker {
@@ -38,6 +55,11 @@ fn main() -> ExitCode {
     let result = match Args::parse().measurement {
         Measurement::OneNode(args) => one_node::run(&args),
         Measurement::Startup(args) => startup::run(&args),
+        Measurement::Failover(args) => failover::run(&args),
+        Measurement::ControllerFailover(args) => controller_failover::run(&args),
+        Measurement::Replicated(args) => replicated::run(&args),
+        Measurement::CatchUp(args) => catch_up::run(&args),
+        Measurement::Lanes(args) => lanes::run(&args),
         Measurement::FloorBroker { directory } => floor::serve(&directory),
     };
     match result {

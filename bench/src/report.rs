@@ -7,6 +7,15 @@ pub(crate) fn median(values: &[f64]) -> f64 {
     sorted.get(sorted.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
+/// The value below or at which this part (0 to 1) of the values lies.
+pub(crate) fn percentile(values: &[f64], part: f64) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    // The nearest rank: the p99 of 100 values is the 99th of them.
+    let rank = (part * sorted.len() as f64).ceil().max(1.0) as usize;
+    sorted.get(rank.min(sorted.len()).saturating_sub(1)).copied().unwrap_or(f64::NAN)
+}
+
 /// `median (min-max)` with `digits` digits.
 pub(crate) fn spread(values: &[f64], digits: usize) -> String {
     let min = values.iter().copied().fold(f64::INFINITY, f64::min);
@@ -40,6 +49,8 @@ mod tests {
     #[test]
     fn medians() {
         assert!((median(&[3.0, 1.0, 2.0]) - 2.0).abs() < f64::EPSILON);
+        let hundred: Vec<f64> = (1..=100).map(f64::from).collect();
+        assert_eq!([0.5, 0.99, 1.0].map(|part| percentile(&hundred, part)), [50.0, 99.0, 100.0]);
         assert_eq!(spread(&[1.0, 4.0, 2.5], 1), "2.5 (1.0-4.0)");
     }
 }

@@ -170,37 +170,10 @@ impl Fault {
                 cluster.daemon(Role::Controller, id).pause();
                 Ok(format!("controller-{id}, which leads the quorum, stands still"))
             }
-            Fault::Isolate => {
-                let isolated = cluster.node(node).host.clone();
-                let mut others = hosts(cluster, |daemon| daemon.host != isolated);
-                others.push(cluster.clients.clone());
-                for other in others {
-                    cluster.network().cut(&isolated, &other)?;
-                    cluster.network().cut(&other, &isolated)?;
-                }
-                Ok(format!("{name} is cut from everybody"))
-            }
-            Fault::CutTwoWay | Fault::CutOneWay => {
-                let other = other_node(cluster, node, chance);
-                let (one, two) = (cluster.node(node).host.clone(), cluster.node(other).host.clone());
-                cluster.network().cut(&one, &two)?;
-                if self == Fault::CutOneWay {
-                    return Ok(format!("nothing gets from {name} to storage-node-{other}"));
-                }
-                cluster.network().cut(&two, &one)?;
-                Ok(format!("{name} and storage-node-{other} are cut from each other"))
-            }
-            Fault::CutControllers => {
-                let one = cluster.node(node).host.clone();
-                let to_them = chance.next_number().is_multiple_of(2);
-                for controller in hosts(cluster, |daemon| daemon.role == Role::Controller) {
-                    let (from, to) = if to_them { (&one, &controller) } else { (&controller, &one) };
-                    cluster.network().cut(from, to)?;
-                }
-                let (from, to) =
-                    if to_them { (name.as_str(), "controllers") } else { ("controllers", name.as_str()) };
-                Ok(format!("nothing gets from {from} to {to}"))
-            }
+            Fault::Isolate => isolate(cluster, node),
+            Fault::CutTwoWay => cut_nodes(cluster, node, true, chance),
+            Fault::CutOneWay => cut_nodes(cluster, node, false, chance),
+            Fault::CutControllers => cut_controllers(cluster, node, chance),
             Fault::DiskFull => {
                 if let Some(disks) = cluster.disks() {
                     disks.fill(&name)?;
@@ -277,6 +250,50 @@ fn active_controller(cluster: &ReplicatedCluster, chance: &mut Moments) -> usize
 
 fn hosts(cluster: &ReplicatedCluster, which: impl Fn(&Daemon) -> bool) -> Vec<Host> {
     cluster.daemons().iter().filter(|daemon| which(daemon)).map(|daemon| daemon.host.clone()).collect()
+}
+
+fn isolate(cluster: &mut ReplicatedCluster, node: usize) -> Result<String, NetworkError> {
+    let isolated = cluster.node(node).host.clone();
+    let mut others = hosts(cluster, |daemon| daemon.host != isolated);
+    others.push(cluster.clients.clone());
+    for other in others {
+        cluster.network().cut(&isolated, &other)?;
+        cluster.network().cut(&other, &isolated)?;
+    }
+    Ok(format!("storage-node-{node} is cut from everybody"))
+}
+
+fn cut_nodes(
+    cluster: &mut ReplicatedCluster,
+    node: usize,
+    both_ways: bool,
+    chance: &mut Moments,
+) -> Result<String, NetworkError> {
+    let other = other_node(cluster, node, chance);
+    let (one, two) = (cluster.node(node).host.clone(), cluster.node(other).host.clone());
+    cluster.network().cut(&one, &two)?;
+    if !both_ways {
+        return Ok(format!("nothing gets from storage-node-{node} to storage-node-{other}"));
+    }
+    cluster.network().cut(&two, &one)?;
+    Ok(format!("storage-node-{node} and storage-node-{other} are cut from each other"))
+}
+
+/// One way, in either direction.
+fn cut_controllers(
+    cluster: &mut ReplicatedCluster,
+    node: usize,
+    chance: &mut Moments,
+) -> Result<String, NetworkError> {
+    let one = cluster.node(node).host.clone();
+    let to_them = chance.next_number().is_multiple_of(2);
+    for controller in hosts(cluster, |daemon| daemon.role == Role::Controller) {
+        let (from, to) = if to_them { (&one, &controller) } else { (&controller, &one) };
+        cluster.network().cut(from, to)?;
+    }
+    let name = format!("storage-node-{node}");
+    let (from, to) = if to_them { (name.as_str(), "controllers") } else { ("controllers", name.as_str()) };
+    Ok(format!("nothing gets from {from} to {to}"))
 }
 
 /// All stop at one instant, before the first of them can notice that another one is gone.

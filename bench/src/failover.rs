@@ -1,0 +1,136 @@
+//! How long writes stand still when the leader of their partition dies or is stopped, with all copies in sync before.
+
+use crate::cluster::{self, Profile};
+use crate::report::{median, percentile, print_table};
+use crate::steady_producer::{Answer, SteadyProducer};
+use crate::{Failure, clock, kafka_client};
+use cluster_tests::replicated_cluster::ReplicatedCluster;
+use std::time::{Duration, Instant};
+
+const TOPIC: &str = "failover";
+const LIMIT: Duration = Duration::from_secs(60);
+/// Between full in-sync sets and the next death.
+const CALM: Duration = Duration::from_millis(500);
+const RECORD: usize = 100;
+
+/// Options of `bench failover`.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// How many times the leader ends.
+    #[arg(long, default_value_t = 100)]
+    times: usize,
+    /// How soon a silent node is given up.
+    #[arg(long, value_enum, default_value = "default")]
+    profile: Profile,
+    /// Stop the leader cleanly (SIGTERM) instead of kill -9.
+    #[arg(long)]
+    clean: bool,
+    /// Records a second, acks=all.
+    #[arg(long, default_value_t = 100)]
+    rate: u32,
+}
+
+/// Runs the measurement and prints a table.
+pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    let home = tempfile::tempdir()?;
+    let mut cluster = cluster::start(home.path(), args.profile)?;
+    kafka_client::create_topic_with(&cluster.bootstrap(), TOPIC, 1, 3)?;
+    cluster::wait_in_sync(&cluster, TOPIC)?;
+    let producer = SteadyProducer::start(&cluster.bootstrap(), TOPIC, args.rate, RECORD)?;
+    wait_for_first(&producer)?;
+    let mut seconds = Vec::new();
+    let mut sync_seconds = Vec::new();
+    let mut moments = Vec::new();
+    for round in 0..args.times {
+        let leader = cluster::wait_in_sync(&cluster, TOPIC)?;
+        std::thread::sleep(CALM);
+        let begin = clock::now();
+        end(&mut cluster, leader, args.clean);
+        let resumed = wait_for_resumption(&producer, begin)?;
+        seconds.push((resumed - begin).as_secs_f64());
+        let again = clock::now();
+        cluster.node(leader).start();
+        cluster::wait_in_sync(&cluster, TOPIC)?;
+        sync_seconds.push(again.elapsed().as_secs_f64());
+        moments.push((begin, clock::now()));
+        if (round + 1) % 10 == 0 {
+            eprintln!(
+                "bench: {} of {} done, the median so far is {:.2} s",
+                round + 1,
+                args.times,
+                median(&seconds)
+            );
+        }
+    }
+    let answers = producer.finish()?;
+    cluster.stop();
+    print(args, &seconds, &sync_seconds, &moments, &answers);
+    Ok(())
+}
+
+fn wait_for_first(producer: &SteadyProducer) -> Result<(), Failure> {
+    let start = clock::now();
+    wait_for_resumption(producer, start).map(drop)
+}
+
+fn end(cluster: &mut ReplicatedCluster, leader: usize, clean: bool) {
+    if clean {
+        cluster.node(leader).stop();
+    } else {
+        cluster.node(leader).kill();
+    }
+}
+
+fn wait_for_resumption(producer: &SteadyProducer, since: Instant) -> Result<Instant, Failure> {
+    loop {
+        if let Some(resumed) = producer.first_sent_after(since) {
+            return Ok(resumed);
+        }
+        if since.elapsed() > LIMIT {
+            return Err(format!("no acknowledgement within {LIMIT:?}").into());
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// The longest time between two acknowledgements within `moments`.
+fn longest_gap(answers: &[Answer], (begin, end): (Instant, Instant)) -> f64 {
+    let mut times: Vec<Instant> = answers
+        .iter()
+        .filter(|answer| answer.acknowledged)
+        .map(|answer| answer.answered)
+        .filter(|time| (begin..=end).contains(time))
+        .collect();
+    times.push(begin);
+    times.sort_unstable();
+    times.windows(2).map(|pair| (pair[1] - pair[0]).as_secs_f64()).fold(0.0, f64::max)
+}
+
+fn print(
+    args: &Args,
+    seconds: &[f64],
+    sync_seconds: &[f64],
+    moments: &[(Instant, Instant)],
+    answers: &[Answer],
+) {
+    let gaps: Vec<f64> = moments.iter().map(|moments| longest_gap(answers, *moments)).collect();
+    let failed = answers.iter().filter(|answer| !answer.acknowledged).count();
+    let row = |name: &str, values: &[f64]| {
+        let cell = |part: f64| format!("{:.3}", percentile(values, part));
+        vec![name.to_owned(), cell(0.5), cell(0.99), cell(1.0)]
+    };
+    let how = if args.clean { "clean stop" } else { "kill -9" };
+    let head = format!("{how} of the leader, {} times, profile {:?}", args.times, args.profile);
+    print_table(&[
+        vec![head, "p50".to_owned(), "p99".to_owned(), "max".to_owned()],
+        row("until a record sent after it is acknowledged, s", seconds),
+        row("longest gap between acknowledgements, s", &gaps),
+        row("from the restart until all copies are in sync, s", sync_seconds),
+        vec![
+            "errors that the application saw".to_owned(),
+            failed.to_string(),
+            format!("of {}", answers.len()),
+            String::new(),
+        ],
+    ]);
+}
