@@ -129,11 +129,6 @@ impl Cluster {
         let dead: Vec<u64> =
             self.machines.values().filter(|machine| rejected(machine)).map(|machine| machine.id).collect();
         for id in dead {
-            if std::env::var_os("WEIR_SIM_LOG").is_some() {
-                let reason =
-                    self.machines[&id].up.as_ref().and_then(|up| up.peers.rejected().map(str::to_owned));
-                eprintln!("{:?} bury {id} wiped={}: {reason:?}", now(), self.machines[&id].wiped);
-            }
             if self.machines[&id].wiped {
                 self.run.ghost.lock().mark("a wiped machine was refused");
             }
