@@ -12,7 +12,7 @@ use crate::controller_port::ControllerPort;
 use crate::coordinators::{Coordinators, ForwardLimits};
 use crate::error::StartError;
 use crate::handle::{KafkaAddress, NodeHandle, Phase};
-use crate::metadata_feed::MetadataFeed;
+use crate::metadata_feed::{MetadataFeed, Published};
 use crate::metrics::NodeMetrics;
 use crate::node::{Node, NodeParts};
 use crate::open_partitions::open_partitions;
@@ -149,27 +149,8 @@ fn run(
     let partitions =
         start_partitions(&config, &file_configs, directories, clock, metrics.partitions, replication)?;
 
-    let resigner = Resigner {
-        me: NodeId(config.node_id),
-        partitions: Arc::clone(&partitions),
-        published: Arc::clone(&published),
-        controller: Arc::clone(&client) as Arc<dyn ControllerPort>,
-        broker_epoch: broker_epoch.subscribe(),
-        batch_max: config.limits.isr_proposals_max,
-        call_max,
-    };
-
-    let served = shard_logs.set(ShardLogs { partitions: Arc::clone(&partitions), clock });
-    assert!(served.is_ok(), "the partitions are started once");
-    let served = lane_server.set(LaneServer::new(
-        config.cluster_id.clone(),
-        &partitions,
-        config.replication_limits(),
-        metrics.replication,
-        throttle,
-    ));
-    assert!(served.is_ok(), "the partitions are started once");
-
+    let resigner = resigner(&config, &partitions, &published, &client, &broker_epoch);
+    serve_daemons(&config, &partitions, clock, (&shard_logs, &lane_server), metrics.replication, throttle);
     let coordinators = Coordinators::new(
         control.transport(),
         Arc::clone(&published),
@@ -188,16 +169,7 @@ fn run(
         metrics: Arc::clone(&metrics.node),
     }));
     let (opener, to_open) = mpsc::channel(config.limits.metadata_deltas_pending_max);
-    let feed = MetadataFeed {
-        controller: Arc::clone(&client),
-        cluster_id: config.cluster_id.clone(),
-        published: Arc::clone(&published),
-        session: session_state.subscribe(),
-        opener,
-        open_max: call_max,
-        stall_max: Duration::from_millis(config.limits.metadata_stall_ms_max),
-        metrics: Arc::clone(&metrics.node),
-    };
+    let feed = metadata_feed(&config, &client, &published, &session_state, opener, &metrics.node);
     let session = Session {
         controller: client,
         registration,
@@ -240,6 +212,60 @@ fn run(
         stop,
         supervisor,
     })
+}
+
+fn metadata_feed(
+    config: &Config,
+    client: &Arc<ControllerClient>,
+    published: &Arc<PublishedImage>,
+    session_state: &watch::Sender<SessionState>,
+    opener: mpsc::Sender<Published>,
+    metrics: &Arc<NodeMetrics>,
+) -> MetadataFeed {
+    MetadataFeed {
+        controller: Arc::clone(client),
+        cluster_id: config.cluster_id.clone(),
+        published: Arc::clone(published),
+        session: session_state.subscribe(),
+        opener,
+        open_max: Duration::from_millis(config.limits.controller_call_ms_max),
+        stall_max: Duration::from_millis(config.limits.metadata_stall_ms_max),
+        metrics: Arc::clone(metrics),
+    }
+}
+
+fn resigner(
+    config: &Config,
+    partitions: &Arc<Partitions>,
+    published: &Arc<PublishedImage>,
+    client: &Arc<ControllerClient>,
+    broker_epoch: &watch::Sender<Option<BrokerEpoch>>,
+) -> Resigner {
+    Resigner {
+        me: NodeId(config.node_id),
+        partitions: Arc::clone(partitions),
+        published: Arc::clone(published),
+        controller: Arc::clone(client) as Arc<dyn ControllerPort>,
+        broker_epoch: broker_epoch.subscribe(),
+        batch_max: config.limits.isr_proposals_max,
+        call_max: Duration::from_millis(config.limits.controller_call_ms_max),
+    }
+}
+
+/// Lets coordinators read and write the logs of their shards, and other nodes follow.
+fn serve_daemons(
+    config: &Config,
+    partitions: &Arc<Partitions>,
+    clock: Clock,
+    (shard_logs, lane_server): (&ShardLogsSlot, &LaneServerSlot),
+    metrics: ReplicationMetrics,
+    throttle: LeaderThrottle,
+) {
+    let shards = ShardLogs { partitions: Arc::clone(partitions), clock };
+    let limits = config.replication_limits();
+    let lanes = LaneServer::new(config.cluster_id.clone(), partitions, limits, metrics, throttle);
+    let first = shard_logs.set(shards).is_ok() && lane_server.set(lanes).is_ok();
+    assert!(first, "the partitions are started once");
 }
 
 /// Replication as it is put together.
