@@ -317,9 +317,11 @@ impl Ghost {
             .map(|(id, _)| *id)
             .collect();
         let log = &self.logs[&id];
+        // Its leader may have gone on to a later membership that this machine has yet to hear of.
+        let holding: Vec<&Log> = holders.iter().filter_map(|holder| self.logs.get(holder)).collect();
         let known = |id: &StoredLogId| {
             let committed = self.committed.get(&id.index).is_some_and(|committed| committed.id == *id);
-            log.entries.get(&id.index) == Some(id) || (id.index < log.first && committed)
+            committed || holding.iter().any(|log| log.entries.get(&id.index) == Some(id))
         };
         let mut memberships: Vec<_> = self.memberships.iter().filter(|(id, _)| known(id)).collect();
         memberships.sort_by_key(|(id, _)| id.index);
@@ -335,7 +337,13 @@ impl Ghost {
         }
         // The membership is in a snapshot that nobody of us can read.
         ensure(!any, || {
-            format!("C1 committed on quorum: {entry:?} of machine {id} is on disk only at {holders:?}")
+            let configs: Vec<_> =
+                memberships.iter().map(|(id, members)| (id.index, &members.configs)).collect();
+            let (first, next) = (log.first, log.next());
+            format!(
+                "C1 committed on quorum: {entry:?} of machine {id} (log {first} to {next}) is on disk only at \
+                 {holders:?}; memberships {configs:?}"
+            )
         })
     }
 
