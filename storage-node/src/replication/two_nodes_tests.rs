@@ -337,6 +337,42 @@ async fn a_damaged_batch_is_not_appended_and_stops_nobody_else() {
     world.close().await;
 }
 
+fn config(resource: ConfigResource, name: &str, value: Option<&str>) -> MetadataChange {
+    MetadataChange::ConfigSet { resource, name: name.to_owned(), value: value.map(str::to_owned) }
+}
+
+/// A follower that is not in sync catches up no faster than the leader's throttle allows (KIP-73), and freely without it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_throttled_follower_catches_up_slowly() {
+    let world = World::start(1, small_limits()).await;
+    let (leader, follower) = (&world.nodes[&1], &world.nodes[&2]);
+    world.network.partition(address(1), address(2));
+    let id = topic_partition(topic_id(1), 0);
+    let mut alone = world.image.lock().partition(id).expect("it exists").as_ref().clone();
+    alone.isr = vec![NodeId(1)];
+    alone.partition_epoch = PartitionEpoch(alone.partition_epoch.0 + 1);
+    let of_topic = || ConfigResource::Topic(topic_id(1));
+    let rate = "leader.replication.throttled.rate";
+    let changes = [
+        config(of_topic(), "min.insync.replicas", Some("1")),
+        config(of_topic(), "leader.replication.throttled.replicas", Some("0:1")),
+        config(ConfigResource::NodeDefault, rate, Some("1000")),
+        MetadataChange::PartitionSet { partition: id, state: alone },
+    ];
+    world.commit(&changes).await;
+    for offset in 0..60 {
+        assert_eq!(leader.produce(0, &[b'v'; 10_000]).await, Ok(Offset(offset)));
+    }
+    world.network.heal(address(1), address(2));
+    until("the first push is free", || follower.handle(0).view().end > Offset(0)).await;
+    let all = until("", || follower.handle(0).view().end == Offset(60));
+    assert!(tokio::time::timeout(Duration::from_millis(300), all).await.is_err(), "600 kB at 1 kB/s");
+    world.commit(&[config(ConfigResource::NodeDefault, rate, None)]).await;
+    until("nothing holds it back", || follower.handle(0).view().end == Offset(60)).await;
+    assert_eq!(follower.log(0), leader.log(0));
+    world.close().await;
+}
+
 /// A follower that the test plays: a lane to node 1, on which it opens what it likes.
 struct PlayedFollower {
     sender: FrameSender,
