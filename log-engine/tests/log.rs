@@ -724,7 +724,7 @@ fn all_five_batches_of_a_producer_survive_a_restart_right_after_a_roll() {
     disk.restart();
     let (log, _) = open(&open_dir(disk, &path), &LogConfig::default());
     for i in 2..7 {
-        let check = log.producers().check_append(&log_engine::producer_batch(&batch(i).header));
+        let check = log.producers().check_append(&log_engine::producer_batch(&batch(i).header), 0);
         assert_eq!(check, SequenceCheck::Duplicate { first_offset: i, last_offset: i, timestamp: NOW });
     }
 }
@@ -794,7 +794,8 @@ fn a_leader_epoch_without_records_goes_when_an_older_one_comes_in_its_place() {
     // It led in epoch 7 and nobody wrote to it; now it follows a leader that has older records here.
     let mut random = Random::new(1);
     append(&mut log, &TestBatch::random(&mut random, &[], &[], 0, 0, NOW));
-    let known: Vec<_> = log.epochs().entries().iter().map(|entry| (entry.epoch, entry.start_offset)).collect();
+    let known: Vec<_> =
+        log.epochs().entries().iter().map(|entry| (entry.epoch, entry.start_offset)).collect();
     assert_eq!(known, [(0, 0)]);
     flush(&mut log);
 }

@@ -88,7 +88,8 @@ pub enum SequenceCheck {
     Accept,
     /// It is in the log already; answer with the original once the high watermark covers `last_offset`.
     Duplicate { first_offset: i64, last_offset: i64, timestamp: i64 },
-    /// It is older than the batches that are remembered, so its offsets are not known any more.
+    /// It is older than the batches that are remembered. Whether it is in the log nobody can tell: what is remembered may
+    /// have begun in its middle, so it must not be taken for written.
     DuplicateTooOld,
     /// There is a gap before it, or a new epoch that does not start at sequence 0.
     OutOfOrderSequence { expected: i32, found: i32 },
@@ -97,16 +98,28 @@ pub enum SequenceCheck {
 }
 
 /// The producers of one log. Bounded: beyond `producers_max` the longest idle ones are forgotten.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct ProducerStates {
     producers: BTreeMap<i64, ProducerState>,
     producers_max: usize,
+    /// Whether this process has forgotten a producer that may come back.
+    has_forgotten: bool,
 }
+
+impl PartialEq for ProducerStates {
+    /// Equal are states that know the same, whatever they have known before.
+    fn eq(&self, other: &ProducerStates) -> bool {
+        self.producers == other.producers && self.producers_max == other.producers_max
+    }
+}
+
+impl Eq for ProducerStates {}
 
 impl ProducerStates {
     /// `producers_max` bounds memory: one producer takes about 300 bytes.
     pub fn new(producers_max: usize) -> ProducerStates {
-        ProducerStates { producers: BTreeMap::new(), producers_max: producers_max.max(1) }
+        let producers_max = producers_max.max(1);
+        ProducerStates { producers: BTreeMap::new(), producers_max, has_forgotten: false }
     }
 
     pub fn len(&self) -> usize {
@@ -126,10 +139,21 @@ impl ProducerStates {
         self.producers.iter().map(|(&id, state)| (id, state))
     }
 
-    /// Asks whether a client's batch may be appended now. An unknown producer id is accepted with any sequence, as
-    /// Kafka does, because retention may have removed all that it wrote. Changes nothing.
-    pub fn check_append(&self, batch: &ProducerBatch) -> SequenceCheck {
-        let Some(state) = self.producers.get(&batch.producer_id) else { return SequenceCheck::Accept };
+    /// Asks whether a client's batch may be appended now; `log_start` is where the log begins. Changes nothing.
+    ///
+    /// An unknown producer must begin at sequence 0, unless what it wrote may have been forgotten (then any sequence is
+    /// accepted, as Kafka does always). Otherwise a batch that came here while those before it were on their way to an older
+    /// leader would open a gap that nothing can close: the earlier ones would then look like repetitions.
+    pub fn check_append(&self, batch: &ProducerBatch, log_start: i64) -> SequenceCheck {
+        let Some(state) = self.producers.get(&batch.producer_id) else {
+            let may_be_forgotten = self.has_forgotten || log_start > 0;
+            return match batch.first_sequence {
+                found if found > 0 && !may_be_forgotten => {
+                    SequenceCheck::OutOfOrderSequence { expected: 0, found }
+                }
+                _ => SequenceCheck::Accept,
+            };
+        };
         if batch.producer_epoch < state.epoch {
             return SequenceCheck::InvalidProducerEpoch { current: state.epoch };
         }
@@ -209,7 +233,9 @@ impl ProducerStates {
         self.producers.retain(|_, s| {
             s.txn_first_offset.is_some() || now_ms.saturating_sub(s.last_timestamp) < expiration_ms
         });
-        before - self.producers.len()
+        let forgotten = before - self.producers.len();
+        self.has_forgotten |= forgotten > 0;
+        forgotten
     }
 
     pub(crate) fn insert(&mut self, producer_id: i64, state: ProducerState) {
@@ -230,6 +256,7 @@ impl ProducerStates {
             .map(|(&id, s)| (s.last_timestamp, id))
             .collect();
         idle.sort_unstable();
+        self.has_forgotten |= !idle.is_empty();
         for (_, id) in idle.iter().take((self.producers_max / 16).max(1)) {
             self.producers.remove(id);
         }
@@ -279,14 +306,20 @@ mod tests {
     }
 
     #[test]
-    fn a_new_producer_may_start_anywhere_but_a_new_epoch_starts_at_zero() {
-        let empty = states(&[]);
-        assert_eq!(empty.check_append(&batch(0, 0, 1, 0)), SequenceCheck::Accept);
-        assert_eq!(empty.check_append(&batch(0, 41, 1, 0)), SequenceCheck::Accept);
+    fn a_producer_and_a_new_epoch_start_at_zero_unless_the_beginning_may_be_forgotten() {
+        let mut empty = states(&[]);
+        assert_eq!(empty.check_append(&batch(0, 0, 1, 0), 0), SequenceCheck::Accept);
+        let gap = SequenceCheck::OutOfOrderSequence { expected: 0, found: 41 };
+        assert_eq!(empty.check_append(&batch(0, 41, 1, 0), 0), gap);
+        assert_eq!(empty.check_append(&batch(0, 41, 1, 5), 5), SequenceCheck::Accept, "retention");
+        empty.append(&ProducerBatch { producer_id: 8, ..batch(0, 0, 1, 0) });
+        assert_eq!(empty.check_append(&batch(0, 41, 1, 1), 0), gap);
+        assert_eq!(empty.expire(100, 10), 1);
+        assert_eq!(empty.check_append(&batch(0, 41, 1, 1), 0), SequenceCheck::Accept, "expiry");
         let known = states(&[batch(0, 0, 3, 0)]);
-        assert_eq!(known.check_append(&batch(1, 0, 1, 3)), SequenceCheck::Accept);
+        assert_eq!(known.check_append(&batch(1, 0, 1, 3), 0), SequenceCheck::Accept);
         assert_eq!(
-            known.check_append(&batch(1, 3, 1, 3)),
+            known.check_append(&batch(1, 3, 1, 3), 0),
             SequenceCheck::OutOfOrderSequence { expected: 0, found: 3 }
         );
     }
@@ -294,22 +327,22 @@ mod tests {
     #[test]
     fn duplicates_within_the_window_are_answered_with_the_original() {
         let s = states(&[0, 1, 2, 3, 4, 5].map(|i| batch(0, i * 2, 2, 100 + i64::from(i) * 2)));
-        assert_eq!(s.check_append(&batch(0, 0, 2, 112)), SequenceCheck::DuplicateTooOld);
+        assert_eq!(s.check_append(&batch(0, 0, 2, 112), 0), SequenceCheck::DuplicateTooOld);
         for i in 1..6 {
             let first = 100 + i64::from(i) * 2;
             assert_eq!(
-                s.check_append(&batch(0, i * 2, 2, 112)),
+                s.check_append(&batch(0, i * 2, 2, 112), 0),
                 SequenceCheck::Duplicate { first_offset: first, last_offset: first + 1, timestamp: first }
             );
         }
-        assert_eq!(s.check_append(&batch(0, 12, 2, 112)), SequenceCheck::Accept);
+        assert_eq!(s.check_append(&batch(0, 12, 2, 112), 0), SequenceCheck::Accept);
         assert_eq!(
-            s.check_append(&batch(0, 13, 2, 112)),
+            s.check_append(&batch(0, 13, 2, 112), 0),
             SequenceCheck::OutOfOrderSequence { expected: 12, found: 13 }
         );
         // The same first sequence with another length is no duplicate.
         assert_eq!(
-            s.check_append(&batch(0, 10, 1, 112)),
+            s.check_append(&batch(0, 10, 1, 112), 0),
             SequenceCheck::OutOfOrderSequence { expected: 12, found: 10 }
         );
     }
@@ -317,26 +350,26 @@ mod tests {
     #[test]
     fn an_older_epoch_is_fenced_and_a_marker_opens_an_epoch() {
         let mut s = states(&[batch(3, 0, 1, 0)]);
-        assert_eq!(s.check_append(&batch(2, 1, 1, 1)), SequenceCheck::InvalidProducerEpoch { current: 3 });
+        assert_eq!(s.check_append(&batch(2, 1, 1, 1), 0), SequenceCheck::InvalidProducerEpoch { current: 3 });
         s.append(&ProducerBatch { is_control: true, ..batch(4, -1, 1, 1) });
-        assert_eq!(s.check_append(&batch(3, 1, 1, 2)), SequenceCheck::InvalidProducerEpoch { current: 4 });
+        assert_eq!(s.check_append(&batch(3, 1, 1, 2), 0), SequenceCheck::InvalidProducerEpoch { current: 4 });
         assert_eq!(
-            s.check_append(&batch(4, 1, 1, 2)),
+            s.check_append(&batch(4, 1, 1, 2), 0),
             SequenceCheck::OutOfOrderSequence { expected: 0, found: 1 }
         );
-        assert_eq!(s.check_append(&batch(4, 0, 1, 2)), SequenceCheck::Accept);
+        assert_eq!(s.check_append(&batch(4, 0, 1, 2), 0), SequenceCheck::Accept);
     }
 
     #[test]
     fn sequences_wrap() {
         let s = states(&[batch(0, i32::MAX - 1, 4, 10)]);
         assert_eq!(s.get(7).unwrap().last_sequence(), Some(1));
-        assert_eq!(s.check_append(&batch(0, 2, 1, 14)), SequenceCheck::Accept);
+        assert_eq!(s.check_append(&batch(0, 2, 1, 14), 0), SequenceCheck::Accept);
         assert_eq!(
-            s.check_append(&batch(0, i32::MAX - 1, 4, 14)),
+            s.check_append(&batch(0, i32::MAX - 1, 4, 14), 0),
             SequenceCheck::Duplicate { first_offset: 10, last_offset: 13, timestamp: 10 }
         );
-        assert_eq!(s.check_append(&batch(0, i32::MAX - 3, 2, 14)), SequenceCheck::DuplicateTooOld);
+        assert_eq!(s.check_append(&batch(0, i32::MAX - 3, 2, 14), 0), SequenceCheck::DuplicateTooOld);
     }
 
     #[test]
@@ -377,7 +410,7 @@ mod tests {
                     Some(old) => ProducerBatch { last_offset: end + i64::from(old.offset_delta), ..*old },
                     None => batch(0, next, records, end),
                 };
-                match s.check_append(&attempt) {
+                match s.check_append(&attempt, i64::from(start)) {
                     SequenceCheck::Accept => {
                         prop_assert_eq!(attempt.first_sequence, next);
                         s.append(&attempt);
