@@ -128,8 +128,8 @@ pub enum ProduceError {
     /// There is a gap in the producer's sequence.
     #[error("the producer's sequence is {found}, expected {expected}")]
     OutOfOrderSequence { expected: i32, found: i32 },
-    /// The batch was appended long ago; where is no longer known.
-    #[error("the batch was appended before, so long ago that its offset is no longer known")]
+    /// The batch is older than the producer's batches that are remembered: it cannot be told whether it was appended.
+    #[error("the batch is older than the batches of its producer that are remembered")]
     DuplicateTooOld,
     /// The producer was fenced by a newer instance of itself.
     #[error("the producer's epoch was fenced by epoch {current}")]

@@ -145,7 +145,7 @@ impl Leader {
             return refuse(ProduceError::Busy);
         }
         let base_offset = positions.end;
-        match check_sequence(producers, &proposal, base_offset) {
+        match check_sequence(producers, &proposal, base_offset, positions.start) {
             Ok(SequenceCheck::Accept) => {}
             Ok(SequenceCheck::Duplicate { first_offset, last_offset, timestamp }) => {
                 return self.on_duplicate(positions, &proposal, first_offset, last_offset, timestamp);
@@ -327,10 +327,11 @@ fn check_sequence(
     producers: &ProducerStates,
     proposal: &Proposal,
     base_offset: Offset,
+    log_start: Offset,
 ) -> Result<SequenceCheck, OffsetsExhausted> {
     let end = base_offset.0.checked_add(i64::from(proposal.offsets)).ok_or(OffsetsExhausted)?;
     let Some(stamp) = proposal.producer else { return Ok(SequenceCheck::Accept) };
-    Ok(producers.check_append(&ProducerBatch {
+    let batch = ProducerBatch {
         producer_id: stamp.producer_id,
         producer_epoch: stamp.producer_epoch,
         first_sequence: stamp.base_sequence,
@@ -339,5 +340,6 @@ fn check_sequence(
         timestamp: proposal.max_timestamp,
         is_transactional: false,
         is_control: false,
-    }))
+    };
+    Ok(producers.check_append(&batch, log_start.0))
 }

@@ -316,14 +316,18 @@ fn a_repetition_gets_the_original_offset_once_it_is_committed() {
 }
 
 #[test]
-fn gaps_and_old_epochs_are_refused_and_unknown_producers_start_anywhere() {
+fn gaps_and_old_epochs_are_refused_also_of_producers_that_are_unknown_here() {
     let mut bench = Bench::leader(CONFIG, 1, &[1]);
+    // What comes before it is on its way to an older leader.
     let (ticket, actions) = bench.produce(Acks::Leader, 2, Some((7, 3, 40)));
-    assert_eq!(replies(&actions), [(ticket, Ok(0))]);
-    let (ticket, actions) = bench.produce(Acks::Leader, 1, Some((7, 3, 44)));
-    let error = ProduceError::OutOfOrderSequence { expected: 42, found: 44 };
+    let error = ProduceError::OutOfOrderSequence { expected: 0, found: 40 };
     assert_eq!(replies(&actions), [(ticket, Err(error))]);
-    let (ticket, actions) = bench.produce(Acks::Leader, 1, Some((7, 2, 42)));
+    let (ticket, actions) = bench.produce(Acks::Leader, 2, Some((7, 3, 0)));
+    assert_eq!(replies(&actions), [(ticket, Ok(0))]);
+    let (ticket, actions) = bench.produce(Acks::Leader, 1, Some((7, 3, 4)));
+    let error = ProduceError::OutOfOrderSequence { expected: 2, found: 4 };
+    assert_eq!(replies(&actions), [(ticket, Err(error))]);
+    let (ticket, actions) = bench.produce(Acks::Leader, 1, Some((7, 2, 2)));
     assert_eq!(replies(&actions), [(ticket, Err(ProduceError::InvalidProducerEpoch { current: 3 }))]);
     let (ticket, actions) = bench.produce(Acks::Leader, 1, Some((7, 4, 42)));
     let error = ProduceError::OutOfOrderSequence { expected: 0, found: 42 };

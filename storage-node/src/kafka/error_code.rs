@@ -112,7 +112,8 @@ impl From<ProduceError> for KafkaError {
             ProduceError::TimedOut | ProduceError::Busy => ErrorCode::RequestTimedOut,
             ProduceError::OutOfOrderSequence { .. } => ErrorCode::OutOfOrderSequenceNumber,
             // Clients take it for success without an offset, which it is.
-            ProduceError::DuplicateTooOld => ErrorCode::DuplicateSequenceNumber,
+            // Not DUPLICATE_SEQUENCE_NUMBER, which clients take for success: it is not known to be there.
+            ProduceError::DuplicateTooOld => ErrorCode::OutOfOrderSequenceNumber,
             ProduceError::InvalidProducerEpoch { .. } => ErrorCode::InvalidProducerEpoch,
             ProduceError::WriteRefused | ProduceError::LogFailed => ErrorCode::KafkaStorageError,
         };

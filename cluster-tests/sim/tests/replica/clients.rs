@@ -91,7 +91,7 @@ impl Producer {
 
     pub(crate) fn answered(&mut self, wanted: &Wanted, result: Result<Produced, ProduceError>) -> Verdict {
         match result {
-            Ok(_) | Err(ProduceError::DuplicateTooOld) => {
+            Ok(_) => {
                 self.done += 1;
                 self.outstanding = None;
                 if wanted.stamp.is_some() {
@@ -99,9 +99,11 @@ impl Producer {
                 }
                 Verdict::Done
             }
-            Err(ProduceError::OutOfOrderSequence { .. } | ProduceError::InvalidProducerEpoch { .. }) => {
-                Verdict::Gap
-            }
+            Err(
+                ProduceError::OutOfOrderSequence { .. }
+                | ProduceError::InvalidProducerEpoch { .. }
+                | ProduceError::DuplicateTooOld,
+            ) => Verdict::Gap,
             Err(
                 ProduceError::NotLeader
                 | ProduceError::NotEnoughReplicas { .. }
