@@ -39,6 +39,8 @@ pub struct Report {
 pub struct Counts {
     pub sent: u64,
     pub acknowledged: u64,
+    /// Of those, how many without being told where they stand.
+    pub acknowledged_somewhere: u64,
     pub refused: u64,
     pub unknown: u64,
     /// Of those, how many were read nevertheless.
@@ -52,6 +54,8 @@ pub struct Counts {
 pub enum Violation {
     /// An acknowledged record below what somebody has read was read by nobody.
     Lost { partition: u16, value: u64, offset: i64 },
+    /// A record was acknowledged, though not where, and nobody read it.
+    Nowhere { partition: u16, value: u64 },
     /// An acknowledged record beyond everything that was read, although the last readers went to the end.
     Unseen { partition: u16, value: u64, offset: i64, read_to: i64 },
     /// One record stands at two offsets.
@@ -77,6 +81,7 @@ impl Violation {
     pub fn rule(&self) -> &'static str {
         match self {
             Violation::Lost { .. } => "lost",
+            Violation::Nowhere { .. } => "nowhere",
             Violation::Unseen { .. } => "unseen",
             Violation::Duplicate { .. } => "duplicate",
             Violation::InconsistentOffset { .. } => "inconsistent offset",
@@ -107,6 +112,10 @@ fn count(history: &History) -> Counts {
         match event.kind {
             EventKind::Send { .. } => counts.sent += 1,
             EventKind::Acknowledged { .. } => counts.acknowledged += 1,
+            EventKind::AcknowledgedSomewhere { .. } => {
+                counts.acknowledged += 1;
+                counts.acknowledged_somewhere += 1;
+            }
             EventKind::Refused { .. } => counts.refused += 1,
             EventKind::Unknown { .. } => counts.unknown += 1,
             EventKind::Polled { .. } | EventKind::Malformed { .. } => counts.polled += 1,
@@ -133,10 +142,11 @@ impl Report {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Counts { sent, acknowledged, refused, unknown, unknown_but_read, polled } = self.counts;
+        let Counts { sent, acknowledged, acknowledged_somewhere, .. } = self.counts;
+        let Counts { refused, unknown, unknown_but_read, polled, .. } = self.counts;
         writeln!(
             f,
-            "history: {sent} sent, {acknowledged} acknowledged, {refused} refused, {unknown} unknown ({unknown_but_read} of \
+            "history: {sent} sent, {acknowledged} acknowledged ({acknowledged_somewhere} without an offset), {refused} refused, {unknown} unknown ({unknown_but_read} of \
              them written), {polled} read; a follower was at most {:.1} s behind an acknowledgement",
             self.read_lag_us_max as f64 / 1e6
         )?;

@@ -5,7 +5,7 @@
 //!
 //! ```text
 //! s TIME PARTITION VALUE                     a record is about to be sent
-//! o TIME PARTITION VALUE OFFSET              it was acknowledged, and stands at this offset
+//! o TIME PARTITION VALUE OFFSET              it was acknowledged, and stands at this offset; -1 if nobody said where
 //! x TIME PARTITION VALUE REASON              it was refused for good: nobody may ever read it
 //! u TIME PARTITION VALUE REASON              nobody knows whether it was written (a time-out, for example)
 //! a TIME PARTITION OFFSET                    from here on the client reads at this offset
@@ -53,6 +53,7 @@ pub struct Event {
 pub enum EventKind {
     Send { value: u64 },
     Acknowledged { value: u64, offset: i64 },
+    AcknowledgedSomewhere { value: u64 },
     Refused { value: u64 },
     Unknown { value: u64 },
     Assigned { offset: i64 },
@@ -196,18 +197,24 @@ fn parse(line: &str) -> Option<(u64, u16, EventKind)> {
         return Some((time_us, 0, EventKind::Closed));
     }
     let partition = words.next()?.parse().ok()?;
-    let mut number = || words.next().and_then(|word| word.parse::<u64>().ok());
     let offset = |number: u64| i64::try_from(number).ok();
+    let first = words.next()?.parse::<u64>().ok()?;
     let kind = match kind {
-        "s" => EventKind::Send { value: number()? },
-        "o" => EventKind::Acknowledged { value: number()?, offset: offset(number()?)? },
-        "x" => EventKind::Refused { value: number()? },
-        "u" => EventKind::Unknown { value: number()? },
-        "a" => EventKind::Assigned { offset: offset(number()?)? },
-        "m" => EventKind::Malformed { offset: offset(number()?)? },
-        "e" => EventKind::End { offset: offset(number()?)? },
+        "s" => EventKind::Send { value: first },
+        "o" => {
+            let value = first;
+            match words.next()? {
+                "-1" => EventKind::AcknowledgedSomewhere { value },
+                at => EventKind::Acknowledged { value, offset: offset(at.parse().ok()?)? },
+            }
+        }
+        "x" => EventKind::Refused { value: first },
+        "u" => EventKind::Unknown { value: first },
+        "a" => EventKind::Assigned { offset: offset(first)? },
+        "m" => EventKind::Malformed { offset: offset(first)? },
+        "e" => EventKind::End { offset: offset(first)? },
         "r" => {
-            let (at, value) = (offset(number()?)?, number()?);
+            let (at, value) = (offset(first)?, words.next()?.parse().ok()?);
             let checksum = u64::from_str_radix(words.next()?, 16).ok()?;
             EventKind::Polled { offset: at, value, checksum }
         }
@@ -225,7 +232,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let sum = format!("{:016x}", checksum(7, 2));
         let lines = format!(
-            "s 1 2 7\no 2 2 7 100\nx 3 2 8 why it is so\nu 4 2 9 time-out\na 5 2 90\nr 6 2 100 7 {sum}\nm 7 2 101\ne 8 2 102\nc 9\ns 10 2 1"
+            "s 1 2 7\no 2 2 7 100\no 2 2 6 -1\nx 3 2 8 why it is so\nu 4 2 9 time-out\na 5 2 90\nr 6 2 100 7 {sum}\nm 7 2 101\ne 8 2 102\nc 9\ns 10 2 1"
         );
         std::fs::write(dir.path().join("one.history"), lines).unwrap();
         std::fs::write(dir.path().join("other.txt"), "not a history").unwrap();
@@ -237,6 +244,7 @@ mod tests {
             [
                 EventKind::Send { value: 7 },
                 EventKind::Acknowledged { value: 7, offset: 100 },
+                EventKind::AcknowledgedSomewhere { value: 6 },
                 EventKind::Refused { value: 8 },
                 EventKind::Unknown { value: 9 },
                 EventKind::Assigned { offset: 90 },
@@ -248,7 +256,7 @@ mod tests {
             "the line that was cut off is passed over"
         );
         assert_eq!(history.events[1].time_us, 2);
-        assert!(history.events[..8].iter().all(|event| event.partition == 2));
+        assert!(history.events[..9].iter().all(|event| event.partition == 2));
     }
 
     #[test]

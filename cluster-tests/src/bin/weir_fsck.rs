@@ -5,6 +5,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use cluster_tests::checker;
 use cluster_tests::fsck::{self, Options};
 use cluster_tests::history::History;
 
@@ -12,7 +13,7 @@ const USAGE: &str = "\
 usage: weir-fsck [--controller DIR]... [--node ID=DIR]... [--topic NAME [--history DIR]]
 
 Every directory is the data directory of a daemon, and no daemon may be running. With --topic, all copies of that topic must be
-equal to the end; with --history, every record of it that was acknowledged must be in them.";
+equal to the end; with --history, every record of it that was acknowledged must be in them, and the history itself is judged.";
 
 fn main() -> ExitCode {
     let Some((options, history)) = options(std::env::args().skip(1)) else {
@@ -52,5 +53,9 @@ fn run(options: &Options, history: Option<PathBuf>) -> Result<bool, Box<dyn std:
     let history = history.map(|dir| History::read_dir(&dir)).transpose()?;
     let findings = fsck::check(options, history.as_ref())?;
     println!("{findings}");
-    Ok(findings.is_clean())
+    let report = history.as_ref().map(checker::check);
+    if let Some(report) = &report {
+        println!("{report}");
+    }
+    Ok(findings.is_clean() && report.is_none_or(|report| report.is_clean()))
 }

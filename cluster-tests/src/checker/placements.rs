@@ -36,6 +36,7 @@ impl Placements {
                 }
                 EventKind::Malformed { offset } => partition.read.push(offset),
                 EventKind::Send { .. }
+                | EventKind::AcknowledgedSomewhere { .. }
                 | EventKind::Refused { .. }
                 | EventKind::Unknown { .. }
                 | EventKind::Assigned { .. }

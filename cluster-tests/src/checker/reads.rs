@@ -41,6 +41,7 @@ pub(super) fn check(history: &History, sent: &Sent, placements: &Placements, rep
             EventKind::End { offset } => offset,
             EventKind::Send { .. }
             | EventKind::Acknowledged { .. }
+            | EventKind::AcknowledgedSomewhere { .. }
             | EventKind::Refused { .. }
             | EventKind::Unknown { .. }
             | EventKind::Closed => continue,

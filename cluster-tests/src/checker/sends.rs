@@ -36,7 +36,7 @@ impl Sent {
             let (value, outcome) = match event.kind {
                 EventKind::Send { value } | EventKind::Unknown { value } => (value, Outcome::Open),
                 EventKind::Refused { value } => (value, Outcome::Refused),
-                EventKind::Acknowledged { value, .. } => {
+                EventKind::Acknowledged { value, .. } | EventKind::AcknowledgedSomewhere { value } => {
                     (value, Outcome::Acknowledged { time_us: event.time_us })
                 }
                 EventKind::Assigned { .. }
@@ -71,6 +71,11 @@ pub(super) fn check(history: &History, sent: &Sent, placements: &Placements, rep
                 } else {
                     Violation::Unseen { partition, value, offset, read_to }
                 });
+            }
+            EventKind::AcknowledgedSomewhere { value } => {
+                if placements.offset_of(partition, value).is_none() {
+                    report.add(Violation::Nowhere { partition, value });
+                }
             }
             EventKind::Send { value } => {
                 let Some(offset) = placements.offset_of(partition, value) else { continue };

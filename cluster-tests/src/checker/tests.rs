@@ -166,6 +166,19 @@ fn a_record_of_which_nobody_knows_may_be_there_or_not() {
 }
 
 #[test]
+fn a_record_that_was_acknowledged_without_an_offset_must_be_somewhere() {
+    let mut history = History::default();
+    let mut producer = history.client("producer");
+    for value in [7, 8] {
+        producer.event(1, 0, EventKind::Send { value });
+        producer.event(2, 0, EventKind::AcknowledgedSomewhere { value });
+    }
+    consume(&mut history, "reader", &[(0, 7)]);
+    let report = check(&history);
+    assert_eq!(report.violations, [Violation::Nowhere { partition: 0, value: 8 }]);
+}
+
+#[test]
 fn a_reader_that_goes_backwards_is_found_unless_it_was_told_to() {
     let report = judge(&[7, 8], &[(0, 7), (1, 8), (0, 7)]);
     assert_eq!(rules(&report), ["backwards"]);

@@ -18,6 +18,7 @@ pub(super) fn check(copy: &PartitionCopy, partition: i32, history: &History, fin
         .filter_map(|event| match event.kind {
             EventKind::Acknowledged { value, offset } => Some((offset, value)),
             EventKind::Send { .. }
+            | EventKind::AcknowledgedSomewhere { .. }
             | EventKind::Refused { .. }
             | EventKind::Unknown { .. }
             | EventKind::Assigned { .. }
