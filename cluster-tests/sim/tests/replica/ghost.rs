@@ -85,7 +85,9 @@ impl PartitionGhost {
         let first = log.batches.partition_point(|batch| batch.end <= from);
         for batch in log.batches[first..].iter().take_while(|batch| batch.end <= high_watermark) {
             let end = self.end();
-            let continues = batch.base == end || (self.committed.is_empty() && batch.base < end);
+            // An unclean leader's log may begin inside a batch, of which nobody can see what lies before.
+            let half_seen = self.unclean_epoch >= 0 && batch.base < log.start;
+            let continues = batch.base == end || (batch.base < end && half_seen);
             assert!(continues, "R9: after {end} {batch:?} was committed");
             if let Some(stamp) = batch.producer {
                 let key = (stamp.producer_id, stamp.producer_epoch, stamp.base_sequence);
