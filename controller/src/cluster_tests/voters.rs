@@ -49,7 +49,10 @@ impl Quorum {
             let same = |state: Arc<controller_core::ClusterState>| {
                 state.controllers().voters().iter().map(|voter| voter.id.0).eq(voters.iter().copied())
             };
-            lists.map(same).all(|same| same).then_some(())
+            {
+                let mut lists = lists;
+                lists.all(same).then_some(())
+            }
         })
         .await;
     }

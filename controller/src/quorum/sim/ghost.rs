@@ -113,7 +113,11 @@ impl Ghost {
 
     /// A machine begins a life with what its disk holds.
     pub(super) fn started(&mut self, id: u64, files: &LogFiles) -> Result<(), Broken> {
-        let first = files.progress().purged.map_or(files.progress().begins, |id| id.index + 1);
+        let progress = files.progress();
+        let first = match progress.purged {
+            Some(purged) => purged.index + 1,
+            None => progress.begins,
+        };
         let mut log = Log { first, before_first: files.progress().purged, ..Log::default() };
         for index in first..files.next() {
             let (entry, _) = files.read(index).map_err(|e| e.to_string())?.expect("it is in the log");
