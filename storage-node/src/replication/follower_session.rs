@@ -40,6 +40,8 @@ struct State {
     told: (Offset, Offset),
     /// Credit that is withheld because the session catches up too fast.
     withheld_bytes: u64,
+    /// Credit that was withheld and that the next acknowledgement gives.
+    let_go_bytes: u64,
     marks: Option<Marks>,
     /// It waits in the lane's queue.
     queued: bool,
@@ -81,6 +83,7 @@ impl FollowerSession {
             credit_bytes: 0,
             told: (open.log_start, open.log_start),
             withheld_bytes: 0,
+            let_go_bytes: 0,
             marks: None,
             queued: true,
             closed: false,
@@ -140,6 +143,8 @@ impl FollowerSession {
         if withhold {
             state.withheld_bytes += std::mem::take(&mut credit_bytes);
         }
+        // What was let go is not withheld again.
+        credit_bytes += std::mem::take(&mut state.let_go_bytes);
         frames.push(FollowerFrame::Ack(SessionAck { session: self.wire, appended, flushed, credit_bytes }));
         first
     }
@@ -148,7 +153,7 @@ impl FollowerSession {
     pub(crate) fn let_go(&self) -> u64 {
         let mut state = self.state.lock();
         let bytes = std::mem::take(&mut state.withheld_bytes);
-        state.credit_bytes += bytes;
+        state.let_go_bytes += bytes;
         let told = state.told;
         state.ack.get_or_insert(told);
         bytes

@@ -373,6 +373,34 @@ async fn a_throttled_follower_catches_up_slowly() {
     world.close().await;
 }
 
+/// A follower with a throttle of its own withholds credit, and gives it by and by: it gets everything in the end (KIP-73).
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_follower_that_throttles_itself_gets_everything() {
+    let world = World::start(1, small_limits()).await;
+    let (leader, follower) = (&world.nodes[&1], &world.nodes[&2]);
+    world.network.partition(address(1), address(2));
+    let id = topic_partition(topic_id(1), 0);
+    let mut alone = world.image.lock().partition(id).expect("it exists").as_ref().clone();
+    alone.isr = vec![NodeId(1)];
+    alone.partition_epoch = PartitionEpoch(alone.partition_epoch.0 + 1);
+    let of_topic = || ConfigResource::Topic(topic_id(1));
+    let rate = "follower.replication.throttled.rate";
+    let changes = [
+        config(of_topic(), "min.insync.replicas", Some("1")),
+        config(of_topic(), "follower.replication.throttled.replicas", Some("0:2")),
+        config(ConfigResource::NodeDefault, rate, Some("2000000")),
+        MetadataChange::PartitionSet { partition: id, state: alone },
+    ];
+    world.commit(&changes).await;
+    for offset in 0..60 {
+        assert_eq!(leader.produce(0, &[b'v'; 10_000]).await, Ok(Offset(offset)));
+    }
+    world.network.heal(address(1), address(2));
+    until("credit is given again and again", || follower.handle(0).view().end == Offset(60)).await;
+    assert_eq!(follower.log(0), leader.log(0));
+    world.close().await;
+}
+
 /// A follower that the test plays: a lane to node 1, on which it opens what it likes.
 struct PlayedFollower {
     sender: FrameSender,
