@@ -376,7 +376,8 @@ async fn a_throttled_follower_catches_up_slowly() {
 /// A follower with a throttle of its own withholds credit, and gives it by and by: it gets everything in the end (KIP-73).
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_follower_that_throttles_itself_gets_everything() {
-    let world = World::start(1, small_limits()).await;
+    // Far less credit than there are records.
+    let world = World::start(1, ReplicationLimits { credit_bytes_max: 100_000, ..small_limits() }).await;
     let (leader, follower) = (&world.nodes[&1], &world.nodes[&2]);
     world.network.partition(address(1), address(2));
     let id = topic_partition(topic_id(1), 0);
