@@ -85,9 +85,9 @@ impl PartitionGhost {
         let first = log.batches.partition_point(|batch| batch.end <= from);
         for batch in log.batches[first..].iter().take_while(|batch| batch.end <= high_watermark) {
             let end = self.end();
-            // An unclean leader's log may begin inside a batch, of which nobody can see what lies before.
-            let half_seen = self.unclean_epoch >= 0 && batch.base < log.start;
-            let continues = batch.base == end || (batch.base < end && half_seen);
+            // Where the list was cut to a log that begins inside a batch, the part before is not known.
+            let half_known = self.unclean_epoch >= 0 && batch.base < end;
+            let continues = batch.base == end || half_known;
             assert!(continues, "R9: after {end} {batch:?} was committed");
             if let Some(stamp) = batch.producer {
                 let key = (stamp.producer_id, stamp.producer_epoch, stamp.base_sequence);
