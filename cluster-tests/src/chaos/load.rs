@@ -1,5 +1,6 @@
 //! The clients of a chaos run: Kafka's Java producer and consumer, and programs on librdkafka. Each writes a history file.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
@@ -19,6 +20,8 @@ use crate::workspace;
 
 /// A producer ends when every record is answered: at most its delivery time-out.
 const FINISH_LIMIT: Duration = Duration::from_secs(150);
+/// How far behind a follower may be at the end.
+const FOLLOW_LIMIT: Duration = Duration::from_secs(60);
 /// How often the histories are looked at.
 const LOOK_PAUSE: Duration = Duration::from_millis(100);
 
@@ -153,6 +156,18 @@ impl Load {
         self.watcher.counts.failed.load(Ordering::Relaxed)
     }
 
+    /// Fails unless every follower gets everything that was acknowledged: one that stands still for good sees no fault.
+    fn wait_for_followers(&self, diary: &mut Diary) {
+        let acknowledged = self.acknowledged();
+        for client in self.clients.iter().filter(|client| !client.produces) {
+            let read = || self.watcher.read_by(&client.name);
+            if wait_until(FOLLOW_LIMIT, || (read() >= acknowledged).then_some(())).is_none() {
+                let (name, read) = (&client.name, read());
+                diary.complain(format!("{name} has read {read} of {acknowledged} within {FOLLOW_LIMIT:?}"));
+            }
+        }
+    }
+
     /// Ends the producers, then the followers, then reads everything once more to the end, by every library. Gives the folder
     /// of the histories.
     pub fn finish(mut self, cluster: &ReplicatedCluster, diary: &mut Diary) -> Result<PathBuf, NetworkError> {
@@ -164,6 +179,9 @@ impl Load {
             ending.iter_mut().for_each(|client| drop(client.child.stdin.take()));
             for client in &mut ending {
                 self.wait(client, diary);
+            }
+            if producers {
+                self.wait_for_followers(diary);
             }
         }
         self.consumer(cluster, "java-final", "final")?;
@@ -208,6 +226,8 @@ struct Watcher {
 struct Counts {
     acknowledged: AtomicU64,
     failed: AtomicU64,
+    /// Records read, by client.
+    read: Mutex<BTreeMap<String, u64>>,
 }
 
 impl Watcher {
@@ -218,6 +238,11 @@ impl Watcher {
             move || watch(&dir, &counts, &stop)
         });
         Watcher { counts, stop, thread: Mutex::new(Some(thread)) }
+    }
+
+    fn read_by(&self, client: &str) -> u64 {
+        let read = self.counts.read.lock().unwrap_or_else(PoisonError::into_inner);
+        read.get(client).copied().unwrap_or_default()
     }
 }
 
@@ -234,12 +259,11 @@ impl Drop for Watcher {
 }
 
 fn watch(dir: &Path, counts: &Counts, stop: &AtomicBool) {
-    let mut seen: std::collections::BTreeMap<PathBuf, u64> = std::collections::BTreeMap::new();
+    let mut seen: BTreeMap<PathBuf, u64> = BTreeMap::new();
     while !stop.load(Ordering::Relaxed) {
         let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
         for path in entries.map(|entry| entry.path()) {
-            let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-            if name.contains("producer") && name.ends_with(EXTENSION) {
+            if path.extension().is_some_and(|extension| extension == EXTENSION) {
                 let at = seen.entry(path.clone()).or_default();
                 // A file that cannot be read now is read next time; at the end the whole history is read anyway.
                 *at = count_from(&path, *at, counts).unwrap_or(*at);
@@ -255,14 +279,23 @@ fn count_from(path: &Path, mut at: u64, counts: &Counts) -> std::io::Result<u64>
     file.seek(SeekFrom::Start(at))?;
     let mut reader = BufReader::new(file);
     let mut line = Vec::new();
+    let mut read = 0;
     while reader.read_until(b'\n', &mut line)? > 0 && line.ends_with(b"\n") {
         match line.first() {
             Some(b'o') => counts.acknowledged.fetch_add(1, Ordering::Relaxed),
             Some(b'u' | b'x') => counts.failed.fetch_add(1, Ordering::Relaxed),
+            Some(b'r') => {
+                read += 1;
+                read
+            }
             _ => 0,
         };
         at += line.len() as u64;
         line.clear();
+    }
+    if read > 0 {
+        let client = path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
+        *counts.read.lock().unwrap_or_else(PoisonError::into_inner).entry(client).or_default() += read;
     }
     Ok(at)
 }
