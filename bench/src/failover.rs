@@ -28,6 +28,10 @@ pub(crate) struct Args {
     /// Records a second, acks=all.
     #[arg(long, default_value_t = 100)]
     rate: u32,
+    /// The client's longest pause between two looks for the new leader (retry.backoff.max.ms), milliseconds. Its default
+    /// is a second, which is then part of what is measured.
+    #[arg(long, default_value_t = 1000)]
+    client_backoff_ms: u32,
 }
 
 /// Runs the measurement and prints a table.
@@ -36,7 +40,11 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let mut cluster = cluster::start(home.path(), args.profile)?;
     kafka_client::create_topic_with(&cluster.bootstrap(), TOPIC, 1, 3)?;
     cluster::wait_in_sync(&cluster, TOPIC)?;
-    let producer = SteadyProducer::start(&cluster.bootstrap(), TOPIC, args.rate, RECORD)?;
+    let backoff = args.client_backoff_ms.to_string();
+    let settings = [("retry.backoff.max.ms", backoff.clone()), ("reconnect.backoff.max.ms", backoff)];
+    // With the default every setting stays as the library has it.
+    let settings = if args.client_backoff_ms == 1000 { &[][..] } else { &settings[..] };
+    let producer = SteadyProducer::start_with(&cluster.bootstrap(), TOPIC, args.rate, RECORD, settings)?;
     wait_for_first(&producer)?;
     let mut seconds = Vec::new();
     let mut sync_seconds = Vec::new();
@@ -120,7 +128,10 @@ fn print(
         vec![name.to_owned(), cell(0.5), cell(0.99), cell(1.0)]
     };
     let how = if args.clean { "clean stop" } else { "kill -9" };
-    let head = format!("{how} of the leader, {} times, profile {:?}", args.times, args.profile);
+    let head = format!(
+        "{how} of the leader, {} times, profile {:?}, client back-off up to {} ms",
+        args.times, args.profile, args.client_backoff_ms
+    );
     print_table(&[
         vec![head, "p50".to_owned(), "p99".to_owned(), "max".to_owned()],
         row("until a record sent after it is acknowledged, s", seconds),

@@ -49,13 +49,28 @@ fn lock(answers: &Mutex<Vec<Answer>>) -> MutexGuard<'_, Vec<Answer>> {
 impl SteadyProducer {
     /// Sends `per_second` records of `size` bytes to partition 0 of `topic` until it is stopped.
     pub(crate) fn start(bootstrap: &str, topic: &str, per_second: u32, size: usize) -> Result<Self, Failure> {
+        Self::start_with(bootstrap, topic, per_second, size, &[])
+    }
+
+    /// The same with some of the library's settings.
+    pub(crate) fn start_with(
+        bootstrap: &str,
+        topic: &str,
+        per_second: u32,
+        size: usize,
+        settings: &[(&str, String)],
+    ) -> Result<Self, Failure> {
         let answers = Arc::<Mutex<Vec<Answer>>>::default();
-        let producer: ThreadedProducer<Noter> = kafka_client::config(bootstrap)
+        let mut config = kafka_client::config(bootstrap);
+        config
             .set("acks", "all")
             .set("enable.idempotence", "true")
             .set("linger.ms", "0")
-            .set("message.timeout.ms", "120000")
-            .create_with_context(Noter(Arc::clone(&answers)))?;
+            .set("message.timeout.ms", "120000");
+        for (name, value) in settings {
+            config.set(*name, value);
+        }
+        let producer: ThreadedProducer<Noter> = config.create_with_context(Noter(Arc::clone(&answers)))?;
         let stop = Arc::<AtomicBool>::default();
         let thread = std::thread::spawn({
             let (stop, topic, payload) = (Arc::clone(&stop), topic.to_owned(), vec![b'x'; size]);
