@@ -1,4 +1,6 @@
-//! How long writes stand still when the leader of their partition dies or is stopped, with all copies in sync before.
+//! How long writes stand still when the leader of their partition dies or is stopped, with all copies in sync before: until
+//! the other nodes name a new leader, and until a stock producer that was connected to the old one has its next
+//! acknowledgement. What is between the two is the client's own: how soon it gives up and looks again.
 
 use crate::cluster::{self, Profile};
 use crate::report::{median, percentile, print_table};
@@ -47,6 +49,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let producer = SteadyProducer::start_with(&cluster.bootstrap(), TOPIC, args.rate, RECORD, settings)?;
     wait_for_first(&producer)?;
     let mut seconds = Vec::new();
+    let mut elected = Vec::new();
     let mut sync_seconds = Vec::new();
     let mut moments = Vec::new();
     for round in 0..args.times {
@@ -54,6 +57,8 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         std::thread::sleep(CALM);
         let begin = clock::now();
         end(&mut cluster, leader, args.clean);
+        wait_for_another(&cluster, leader, begin)?;
+        elected.push(begin.elapsed().as_secs_f64());
         let resumed = wait_for_resumption(&producer, begin)?;
         seconds.push((resumed - begin).as_secs_f64());
         let again = clock::now();
@@ -72,7 +77,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     }
     let answers = producer.finish()?;
     cluster.stop();
-    print(args, &seconds, &sync_seconds, &moments, &answers);
+    print(args, &elected, &seconds, &sync_seconds, &moments, &answers);
     Ok(())
 }
 
@@ -86,6 +91,19 @@ fn end(cluster: &mut ReplicatedCluster, leader: usize, clean: bool) {
         cluster.node(leader).stop();
     } else {
         cluster.node(leader).kill();
+    }
+}
+
+fn wait_for_another(cluster: &ReplicatedCluster, old: usize, since: Instant) -> Result<(), Failure> {
+    loop {
+        let told = cluster::partitions(cluster, TOPIC);
+        let leader = told.and_then(|partitions| partitions.first().and_then(|partition| partition.leader));
+        if leader.is_some_and(|leader| leader != old) {
+            return Ok(());
+        }
+        if since.elapsed() > LIMIT {
+            return Err(format!("no other leader within {LIMIT:?}").into());
+        }
     }
 }
 
@@ -116,6 +134,7 @@ fn longest_gap(answers: &[Answer], (begin, end): (Instant, Instant)) -> f64 {
 
 fn print(
     args: &Args,
+    elected: &[f64],
     seconds: &[f64],
     sync_seconds: &[f64],
     moments: &[(Instant, Instant)],
@@ -134,6 +153,7 @@ fn print(
     );
     print_table(&[
         vec![head, "p50".to_owned(), "p99".to_owned(), "max".to_owned()],
+        row("until the other nodes name another leader, s", elected),
         row("until a record sent after it is acknowledged, s", seconds),
         row("longest gap between acknowledgements, s", &gaps),
         row("from the restart until all copies are in sync, s", sync_seconds),
