@@ -118,6 +118,7 @@ impl Cluster {
             ..storage_node::Config::default()
         };
         config.control.bind = any_port;
+        config.data.bind = any_port;
         config.http.enabled = false;
         config
     }
