@@ -19,8 +19,8 @@ const OTHER_DEFAULTS: [&str; 8] = [
     "process.roles",
     "sasl.enabled.mechanisms",
 ];
-/// Where the allowed values differ on purpose: at least one connection.
-const OTHER_RANGES: [&str; 2] = ["max.connections", "max.connections.per.ip"];
+/// Where the allowed values differ on purpose: at least one connection; only the selectors that there are, not any class.
+const OTHER_RANGES: [&str; 3] = ["max.connections", "max.connections.per.ip", "replica.selector.class"];
 /// Kafka's broker configs that exist only dynamically, outside its definition.
 const DYNAMIC_ONLY: [&str; 3] = [
     "follower.replication.throttled.rate",
