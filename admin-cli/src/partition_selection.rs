@@ -11,7 +11,7 @@ use crate::output::printable;
 pub(crate) struct PartitionSelection {
     pub(crate) topic: String,
     /// None for all.
-    partitions: Option<BTreeSet<i32>>,
+    pub(crate) partitions: Option<BTreeSet<i32>>,
 }
 
 impl std::str::FromStr for PartitionSelection {
@@ -36,7 +36,8 @@ impl std::str::FromStr for PartitionSelection {
 }
 
 impl PartitionSelection {
-    fn includes(&self, topic: &str, partition: i32) -> bool {
+    /// Whether it names this partition.
+    pub(crate) fn includes(&self, topic: &str, partition: i32) -> bool {
         self.topic == topic && self.partitions.as_ref().is_none_or(|list| list.contains(&partition))
     }
 }
@@ -164,5 +165,16 @@ mod tests {
             assert!(byte_rate(wrong).is_err(), "{wrong:?}");
         }
         assert_eq!((bytes_text(12).as_str(), bytes_text(3 << 19).as_str()), ("12 B", "1.5 MiB"));
+    }
+
+    #[test]
+    fn topics_are_selected_whole_or_by_partition() {
+        let read = |text: &str| text.parse::<PartitionSelection>();
+        assert!(read("t").unwrap().includes("t", 7));
+        let some = read("t:0, 2").unwrap();
+        assert!(some.includes("t", 2) && !some.includes("t", 1) && !some.includes("u", 0));
+        for wrong in ["", ":1", "t:", "t:x", "t:-1", "t:1,,2"] {
+            assert!(read(wrong).is_err(), "{wrong:?}");
+        }
     }
 }

@@ -4,8 +4,6 @@ mod delete;
 mod describe;
 mod reset;
 
-use std::collections::BTreeSet;
-
 use clap::Subcommand;
 use kafka_wire_core::messages::list_groups::ListedGroup;
 use serde_json::json;
@@ -30,41 +28,6 @@ pub(crate) enum GroupCommand {
     Reset(reset::ResetArgs),
     /// Delete groups that nobody is in, or their offsets of some topics
     Delete(delete::DeleteArgs),
-}
-
-/// Partitions as they are named on the command line: `TOPIC` for all of it, or `TOPIC:0,2`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct TopicSelection {
-    topic: String,
-    /// None for all.
-    partitions: Option<BTreeSet<i32>>,
-}
-
-impl std::str::FromStr for TopicSelection {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let (topic, partitions) = match text.split_once(':') {
-            Some((topic, list)) => {
-                let number = |part: &str| {
-                    let number = part.trim().parse().ok().filter(|number: &i32| *number >= 0);
-                    number.ok_or_else(|| format!("{part:?} is no partition; write TOPIC or TOPIC:0,1,2"))
-                };
-                (topic, Some(list.split(',').map(number).collect::<Result<_, _>>()?))
-            }
-            None => (text, None),
-        };
-        if topic.is_empty() {
-            return Err(format!("{text:?} names no topic"));
-        }
-        Ok(Self { topic: topic.to_owned(), partitions })
-    }
-}
-
-impl TopicSelection {
-    fn includes(&self, topic: &str, partition: i32) -> bool {
-        self.topic == topic && self.partitions.as_ref().is_none_or(|list| list.contains(&partition))
-    }
 }
 
 pub(crate) async fn run(
@@ -119,20 +82,4 @@ fn list_row(name: &str, node: i32, group: &ListedGroup) -> Vec<String> {
 /// A text, unless it is empty: older versions do not tell, and offsets alone have no protocol.
 fn told(text: &str) -> Option<&str> {
     (!text.is_empty()).then_some(text)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn topics_are_selected_whole_or_by_partition() {
-        let read = |text: &str| text.parse::<TopicSelection>();
-        assert!(read("t").unwrap().includes("t", 7));
-        let some = read("t:0, 2").unwrap();
-        assert!(some.includes("t", 2) && !some.includes("t", 1) && !some.includes("u", 0));
-        for wrong in ["", ":1", "t:", "t:x", "t:-1", "t:1,,2"] {
-            assert!(read(wrong).is_err(), "{wrong:?}");
-        }
-    }
 }

@@ -9,11 +9,11 @@ use kafka_wire_core::messages::offset_delete::{
 use kafka_wire_core::{ErrorCode, Str};
 use serde_json::json;
 
-use super::TopicSelection;
 use crate::commands::topic::first_of;
 use crate::failure::Failure;
 use crate::groups::{Groups, TopicPartition, first_code, unknown};
 use crate::output::{Format, Output, printable};
+use crate::partition_selection::PartitionSelection;
 
 /// Arguments of `group delete`.
 #[derive(Debug, Clone, clap::Args)]
@@ -23,7 +23,7 @@ pub(crate) struct DeleteArgs {
     groups: Vec<String>,
     /// Only delete the offsets of these partitions; may be repeated. A group that does not read them may be in use
     #[arg(long = "topic", short, value_name = "TOPIC[:0,1,..]")]
-    topics: Vec<TopicSelection>,
+    topics: Vec<PartitionSelection>,
     /// Groups that do not exist are no error
     #[arg(long)]
     if_exists: bool,

@@ -13,12 +13,12 @@ use kafka_wire_core::messages::offset_commit::{
 use kafka_wire_core::{ErrorCode, Str};
 use serde_json::json;
 
-use super::TopicSelection;
 use crate::clock::wall_ms;
 use crate::failure::Failure;
 use crate::groups::{Groups, NAMED_TOPICS_MAX, TopicPartition, unknown};
 use crate::offsets::{self, EARLIEST, LATEST, find_topic};
 use crate::output::{Format, Output, printable};
+use crate::partition_selection::PartitionSelection;
 use crate::time_text;
 
 /// Arguments of `group reset`.
@@ -29,7 +29,7 @@ pub(crate) struct ResetArgs {
     group: String,
     /// Partitions to reset, all of a topic or those after the colon; may be repeated
     #[arg(long = "topic", short, value_name = "TOPIC[:0,1,..]", group = "which")]
-    topics: Vec<TopicSelection>,
+    topics: Vec<PartitionSelection>,
     /// Reset all partitions that the group has committed
     #[arg(long, group = "which")]
     all_topics: bool,
