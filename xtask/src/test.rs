@@ -76,6 +76,10 @@ pub(crate) fn all(args: &[String]) -> Result<(Totals, Duration), Failure> {
     if !picks_packages {
         command.arg("--workspace");
     }
+    // A run takes long: it shall say everything that is wrong, not the first thing.
+    if !args.iter().any(|arg| arg == "--no-fail-fast") {
+        command.arg("--no-fail-fast");
+    }
     command.args(args);
     let totals = run_and_add_up(command)?;
     Ok((totals, watch.elapsed()))
