@@ -70,9 +70,9 @@ pub enum AppendError {
     /// The headers do not describe the bytes.
     #[error("batch headers describe {described} bytes, but {given} were given")]
     Mismatch { described: usize, given: usize },
-    /// The append is larger than a segment may be.
-    #[error("append of {bytes} bytes is larger than a segment of {segment_bytes} bytes")]
-    TooLarge { bytes: usize, segment_bytes: u64 },
+    /// A batch is larger than any segment may be: positions in segments have 31 bits.
+    #[error("a batch of {bytes} bytes is larger than a segment can be")]
+    TooLarge { bytes: usize },
 }
 
 /// Why a log could not be changed otherwise (truncate, set start, roll, close, delete).

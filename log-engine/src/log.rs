@@ -205,7 +205,8 @@ impl Log {
         Ok(Appended { first_offset, last_offset: end - 1, end, rolled })
     }
 
-    /// How many batches one segment can take at once.
+    /// How many batches one segment can take at once. A batch larger than `segment.bytes` gets a segment of its own: the leader
+    /// took it while that was higher, so its followers must be able to.
     fn fitting(&self, headers: &[BatchHeader]) -> Result<usize, AppendError> {
         let size_max = self.config.segment_bytes.min(i32::MAX as u64);
         let first = headers[0].base_offset;
@@ -215,11 +216,10 @@ impl Log {
             bytes <= size_max && h.last_offset() - first <= i64::from(i32::MAX)
         };
         match headers.iter().take_while(fits).count() {
-            0 => Err(AppendError::TooLarge {
-                bytes: headers[0].size(),
-                segment_bytes: self.config.segment_bytes,
-            }),
-            count => Ok(count),
+            0 if headers[0].size() > i32::MAX as usize => {
+                Err(AppendError::TooLarge { bytes: headers[0].size() })
+            }
+            count => Ok(count.max(1)),
         }
     }
 

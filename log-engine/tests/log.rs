@@ -301,12 +301,29 @@ fn batches_that_do_not_continue_the_log_are_refused() {
     let next = TestBatch::new(2, 0, &[1], 10, Compression::None, None);
     assert!(matches!(log.append(&next.bytes[1..], &[next.header], NOW), Err(AppendError::Mismatch { .. })));
     assert!(matches!(log.append(&[], &[], NOW), Err(AppendError::Mismatch { .. })));
-    let large = TestBatch::new(2, 0, &[1], 5000, Compression::None, None);
-    assert!(matches!(log.append(&large.bytes, &[large.header], NOW), Err(AppendError::TooLarge { .. })));
     assert!(matches!(log.truncate_to(3), Err(LogError::OutOfRange { .. })));
     assert!(matches!(log.set_start(3), Err(LogError::OutOfRange { .. })));
     append(&mut log, &next);
     assert_eq!(log.end(), 3);
+}
+
+#[test]
+fn a_batch_from_before_the_segment_size_was_lowered_gets_a_segment_of_its_own() {
+    let (disk, path) = sim();
+    let data = open_dir(disk.clone(), &path);
+    let (mut log, _) = open(&data, &small());
+    let batches = [(0, 10), (1, 5000), (2, 10)]
+        .map(|(offset, size)| TestBatch::new(offset, 0, &[1], size, Compression::None, None));
+    assert!(batches[1].bytes.len() as u64 > small().segment_bytes);
+    let (bytes, headers) =
+        (batches.each_ref().map(|b| &b.bytes[..]).concat(), batches.each_ref().map(|b| b.header));
+    log.append(&bytes, &headers, NOW).unwrap();
+    assert_eq!(segments(&*disk, &path), [0, 1, 2]);
+    flush(&mut log);
+    drop((log, data));
+    disk.restart();
+    let (log, _) = open(&open_dir(disk, &path), &small());
+    assert!(batches_of(&log, 3) == support::from(&batches, 0));
 }
 
 #[test]
