@@ -134,6 +134,19 @@ impl PartitionGhost {
         self.sure = sure;
     }
 
+    /// R8: a consumer at `from` is given these batches as far as they lie below `high_watermark`, and takes what of them is
+    /// committed. Answers where it goes on.
+    pub(crate) fn check_read(&self, from: i64, batches: &[Batch], high_watermark: i64) -> i64 {
+        let mut next = from;
+        for batch in batches.iter().take_while(|batch| batch.end <= high_watermark) {
+            // What of the batch lies below is not for the consumer, and may be the past of an earlier leader.
+            let committed = self.at(next.max(batch.base));
+            assert!(committed == Some(batch), "R8: read {batch:?} at {next}, committed is {committed:?}");
+            next = batch.end;
+        }
+        next
+    }
+
     fn end(&self) -> i64 {
         self.committed.last().map_or(self.first, |last| last.end)
     }
@@ -149,5 +162,43 @@ impl PartitionGhost {
             let found = log.at(*base).map(|batch| (batch.base, batch.id));
             assert!(found == Some((*base, *id)), "R1: acknowledged at {base} was {id}, there is {found:?}");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn batch(base: i64, end: i64, epoch: i32) -> Batch {
+        Batch { base, end, epoch, id: epoch as u64, producer: None, timestamp: 0, bytes: 1 }
+    }
+
+    /// 15..18 was committed and deleted; an unclean leader's log begins at 18, inside a batch 17..19 of an older epoch.
+    fn after_an_unclean_election() -> PartitionGhost {
+        let mut deleted = ModelLog::new();
+        deleted.restart_at(15);
+        deleted.append(batch(15, 18, 33));
+        let mut ghost = PartitionGhost { first: 15, high_watermark: 15, ..PartitionGhost::default() };
+        ghost.commit(&deleted, 18);
+        let mut winner = ModelLog::new();
+        winner.restart_at(17);
+        winner.append(batch(17, 19, 25));
+        winner.set_start(18);
+        ghost.unclean_epoch = 35;
+        ghost.cut_to(&winner, 19, 19);
+        ghost
+    }
+
+    #[test]
+    fn a_consumer_takes_of_a_batch_what_it_has_not_read() {
+        let ghost = after_an_unclean_election();
+        assert_eq!(ghost.check_read(18, &[batch(17, 19, 25)], 19), 19);
+        assert_eq!(ghost.check_read(18, &[batch(17, 19, 25)], 18), 18, "nothing above the high watermark");
+    }
+
+    #[test]
+    #[should_panic(expected = "R8")]
+    fn another_batch_than_the_committed_one_is_noticed() {
+        after_an_unclean_election().check_read(17, &[batch(17, 19, 25)], 19);
     }
 }

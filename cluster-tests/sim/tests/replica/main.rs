@@ -45,6 +45,7 @@ const MARKS: &[&str] = &[
     "acknowledged",
     "append of a follower refused",
     "append refused",
+    "appended",
     "clean stop",
     "config changed",
     "controller moved",

@@ -297,15 +297,7 @@ impl World {
             view.end
         );
         let from = position.max(view.start.0);
-        let mut next = from;
-        for batch in copy.log.read(from, 2_000, true) {
-            if batch.end > view.high_watermark.0 {
-                break;
-            }
-            let committed = ghost.at(batch.base);
-            assert!(committed == Some(&batch), "R8: read {batch:?}, committed is {committed:?}");
-            next = batch.end;
-        }
+        let next = ghost.check_read(from, &copy.log.read(from, 2_000, true), view.high_watermark.0);
         self.consumers[number].positions[partition] = Offset(next.max(position));
         if next > from {
             let follower = view.standing == Standing::Follower;

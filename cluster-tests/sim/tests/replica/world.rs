@@ -549,6 +549,7 @@ impl World {
             bytes: wanted.bytes,
         };
         self.copy(node, partition).log.append(batch);
+        self.ghost.mark("appended");
         Input::Appended { end: Offset(end) }
     }
 
