@@ -43,6 +43,13 @@ pub fn unchosen_number() -> u64 {
     u64::from(since.subsec_nanos()) ^ (since.as_secs() << 30)
 }
 
+/// Milliseconds since the Unix epoch, as the machine's clock has it.
+#[expect(clippy::disallowed_methods, reason = "this is the file that reads the clock")]
+pub fn unix_ms() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
+}
+
 /// Microseconds of the machine's monotonic clock: the same in every process, and what Java's `System.nanoTime` counts.
 pub fn monotonic_us() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);

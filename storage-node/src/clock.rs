@@ -18,6 +18,10 @@ impl Clock {
 
     /// Milliseconds since this clock was started; never goes back.
     pub(crate) fn monotonic(&self) -> Millis {
+        // Planted: the wall clock says for how long a replica lags.
+        if cfg!(weir_planted_bug = "B27") {
+            return self.wall();
+        }
         Millis(millis(self.elapsed()))
     }
 

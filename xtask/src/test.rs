@@ -22,6 +22,7 @@ const PROGRAMS: &[(&str, &str, &str)] = &[
     ("iptables", "--version", "iptables"),
     ("nsenter", "--version", "util-linux"),
     ("mkfs.ext4", "-V", "e2fsprogs"),
+    ("faketime", "--version", "faketime"),
     ("python3", "--version", "python3"),
 ];
 

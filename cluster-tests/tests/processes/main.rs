@@ -1,5 +1,6 @@
 //! Our daemons as processes: their life, their data directories, and their sudden death.
 
+mod clock_jumps;
 mod coordinators;
 mod daemons;
 mod group_members;

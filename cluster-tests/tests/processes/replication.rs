@@ -15,30 +15,37 @@ use quic_transport::pki::CertificateAuthority;
 use crate::separate_daemons::{Daemon, controller, storage_node, validity};
 
 const NODES: u64 = 3;
-const PARTITIONS: u32 = 3;
-const IN_FLIGHT: u32 = 200;
-const PROGRESS: usize = 200;
+pub(crate) const PARTITIONS: u32 = 3;
+pub(crate) const IN_FLIGHT: u32 = 200;
+pub(crate) const PROGRESS: usize = 200;
 /// How long in-sync sets may take to change on a busy machine. (What it should take is a matter of `bench`.)
 const ISR_LIMIT: Duration = Duration::from_secs(60);
 
 /// One controller and three storage nodes.
-struct Replicated {
-    controller: Daemon,
-    nodes: BTreeMap<i32, Daemon>,
+pub(crate) struct Replicated {
+    pub(crate) controller: Daemon,
+    pub(crate) nodes: BTreeMap<i32, Daemon>,
     ports: BTreeMap<i32, u16>,
     // Dropped after the processes that write into it.
-    _run_dir: RunDir,
+    pub(crate) run_dir: RunDir,
 }
 
 /// Leader and in-sync set of a partition.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Shown {
-    leader: i32,
-    in_sync: BTreeSet<i32>,
+pub(crate) struct Shown {
+    pub(crate) leader: i32,
+    pub(crate) in_sync: BTreeSet<i32>,
 }
 
 impl Replicated {
     fn start(test: &str) -> Self {
+        let mut cluster = Self::prepare(test);
+        cluster.start_all();
+        cluster
+    }
+
+    /// Certificates and configuration files, nothing running.
+    pub(crate) fn prepare(test: &str) -> Self {
         let run_dir = RunDir::new(test);
         let authority = CertificateAuthority::create(test, validity()).expect("the id is well formed");
         let controllers = [(1, free_port())];
@@ -50,22 +57,25 @@ impl Replicated {
             nodes.insert(number, storage_node(&run_dir, &authority, id, port, &controllers));
             ports.insert(number, port);
         }
-        let mut cluster = Self { controller, nodes, ports, _run_dir: run_dir };
-        cluster.controller.start();
-        cluster.nodes.values_mut().for_each(Daemon::start);
-        for (id, node) in &mut cluster.nodes {
-            wait_for_answer(node.process(), cluster.ports[id]);
-        }
-        cluster
+        Self { controller, nodes, ports, run_dir }
     }
 
-    fn bootstrap(&self) -> String {
+    /// Starts everything and waits until clients are served.
+    pub(crate) fn start_all(&mut self) {
+        self.controller.start();
+        self.nodes.values_mut().for_each(Daemon::start);
+        for (id, node) in &mut self.nodes {
+            wait_for_answer(node.process(), self.ports[id]);
+        }
+    }
+
+    pub(crate) fn bootstrap(&self) -> String {
         let addresses: Vec<_> = self.ports.values().map(|port| format!("127.0.0.1:{port}")).collect();
         addresses.join(",")
     }
 
     /// What the nodes say of the topic's partitions, in order.
-    fn partitions(&self, topic: &str) -> Vec<Shown> {
+    pub(crate) fn partitions(&self, topic: &str) -> Vec<Shown> {
         let text = kcat(&self.bootstrap(), &["-L", "-J", "-t", topic], b"");
         let json: serde_json::Value = serde_json::from_str(&text).expect("kcat writes JSON");
         let id =
@@ -78,7 +88,7 @@ impl Replicated {
     }
 
     /// Waits until every partition has a leader and exactly these nodes in sync.
-    fn wait_in_sync(&self, topic: &str, nodes: &BTreeSet<i32>) {
+    pub(crate) fn wait_in_sync(&self, topic: &str, nodes: &BTreeSet<i32>) {
         let mut last = Vec::new();
         let reached = wait_until(ISR_LIMIT, || {
             last = self.partitions(topic);

@@ -26,13 +26,21 @@ pub(crate) struct Daemon {
     log: PathBuf,
     /// Where `/metrics`, `/healthz` and `/readyz` are.
     pub(crate) http_port: u16,
+    environment: Vec<(String, String)>,
     process: Option<Process>,
 }
 
 impl Daemon {
+    /// Sets variables of the environment, for the next start.
+    pub(crate) fn set_environment<'a>(&mut self, variables: impl IntoIterator<Item = (&'a str, &'a str)>) {
+        let owned = variables.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned()));
+        self.environment.extend(owned);
+    }
+
     pub(crate) fn start(&mut self) {
         let mut command = Command::new(workspace::program(self.program));
         command.arg("--config").arg(&self.config);
+        command.envs(self.environment.iter().map(|(name, value)| (name, value)));
         self.process =
             Some(Process::start(self.program, command, &self.log).expect("the program can be started"));
     }
@@ -220,5 +228,6 @@ fn coordinator(
 fn daemon(run_dir: &RunDir, program: &'static str, name: &str, config: &str, http_port: u16) -> Daemon {
     let path = run_dir.join(&format!("{name}.toml"));
     fs::write(&path, config).expect("the run folder can be written");
-    Daemon { program, config: path, log: run_dir.join(&format!("{name}.log")), http_port, process: None }
+    let log = run_dir.join(&format!("{name}.log"));
+    Daemon { program, config: path, log, http_port, environment: Vec::new(), process: None }
 }
