@@ -161,6 +161,7 @@ fn registration() -> ControllerRequest {
         control_address: "127.0.0.1:1".into(),
         data_address: "127.0.0.1:2".into(),
         rack: None,
+        unflushed_lost: false,
     })
 }
 

@@ -20,10 +20,13 @@ use crate::flushed_ends::{self, FlushedEnds};
 const META_FILE: &str = "meta.properties";
 const LOCK_FILE: &str = ".lock";
 const CLEAN_FILE: &str = "clean-shutdown";
+/// Holds the id of the machine's run in which the directory was last opened.
+const BOOT_FILE: &str = "boot-id";
 pub(crate) const DELETED_SUFFIX: &str = ".deleted";
 pub(crate) const TMP_SUFFIX: &str = ".tmp";
 /// A real one has five short lines.
 const META_BYTES_MAX: u64 = 64 << 10;
+const BOOT_BYTES_MAX: u64 = 4 << 10;
 
 /// How a data directory is opened.
 #[derive(Debug, Clone)]
@@ -116,6 +119,19 @@ impl DataDir {
     /// Whether the last process that had it stopped cleanly (or there was none).
     pub fn was_clean(&self) -> bool {
         self.inner.was_clean
+    }
+
+    /// Whether writes that no sync confirmed may be gone: a process that did not stop cleanly had this directory in another
+    /// run of the machine than `boot`. Says so until [`remember_boot`](Self::remember_boot); a directory that remembers no
+    /// run was in another one.
+    pub fn may_lack_unflushed(&self, boot: &str) -> Result<bool, FileError> {
+        let remembered = read_file(&*self.inner.disk, &self.inner.path.join(BOOT_FILE), BOOT_BYTES_MAX)?;
+        Ok(!self.inner.was_clean && remembered.as_deref() != Some(boot.as_bytes()))
+    }
+
+    /// Writes down the machine's present run, once whoever must know what was lost in the last one knows it.
+    pub fn remember_boot(&self, boot: &str) -> Result<(), FileError> {
+        write_file(&*self.inner.disk, &self.inner.path, BOOT_FILE, boot.as_bytes())
     }
 
     pub fn disk(&self) -> &Arc<dyn Disk> {

@@ -6,7 +6,7 @@
 //!
 //! ```text
 //! <data directory>/                 one process, one node, one cluster
-//!   meta.properties  .lock  flushed-ends  clean-shutdown
+//!   meta.properties  .lock  flushed-ends  clean-shutdown  boot-id
 //!   <topic id>-<partition>/
 //!     00000000000000000000.log          batches            ─┐
 //!     00000000000000000000.index        offset → position   ├ one segment

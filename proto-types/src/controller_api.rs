@@ -131,6 +131,8 @@ pub struct RegisterNode {
     pub data_address: String,
     /// Its rack or zone.
     pub rack: Option<String>,
+    /// The machine has restarted under a process that did not end cleanly: what no flush had brought to disk may be gone.
+    pub unflushed_lost: bool,
 }
 
 /// Sent every `heartbeat_ms`, and at once when `applied` has moved.

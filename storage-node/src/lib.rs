@@ -5,6 +5,7 @@
 //! controllers. The node owns no cluster state: `metadata_feed` follows the metadata log, `session` keeps the node's
 //! place in the cluster.
 
+mod boot;
 mod clock;
 pub mod config;
 mod control_thread;

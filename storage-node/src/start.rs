@@ -4,6 +4,7 @@
 //! open the partitions; only when the cluster counts this node as live are clients served. What comes after is the
 //! [`Supervisor`]'s.
 
+use crate::boot;
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::control_thread::ControlThread;
@@ -58,7 +59,7 @@ pub async fn start(config: Config) -> Result<NodeHandle, StartError> {
     let mut registry = Registry::default();
     let metrics = Metrics::register(&mut registry);
     let credentials = load_credentials(&config)?;
-    let directories = open_directories(&config).await?;
+    let (directories, unflushed_lost) = open_directories(&config).await?;
     let keys = NodeKeys::load_or_create(&directories[0].path().join(NODE_KEYS_FILE))?;
     let listeners = bind_kafka(&config)?;
     let shard_logs = ShardLogsSlot::default();
@@ -84,7 +85,8 @@ pub async fn start(config: Config) -> Result<NodeHandle, StartError> {
     let (phase, phase_seen) = watch::channel(Phase::Starting);
     let session_state = watch::Sender::new(SessionState::default());
     let http = serve_http(&config, registry, phase_seen.clone(), session_state.subscribe()).await?;
-    let bound = Bound { directories, listeners, control, shard_logs, data, lane_server, http };
+    let bound =
+        Bound { directories, unflushed_lost, listeners, control, shard_logs, data, lane_server, http };
     run(config, bound, metrics, (phase, phase_seen), session_state)
 }
 
@@ -114,6 +116,8 @@ impl Metrics {
 /// Everything that can be foreign, busy or taken, and is not.
 struct Bound {
     directories: Vec<DataDir>,
+    /// See [`boot`].
+    unflushed_lost: bool,
     listeners: Vec<BoundListener>,
     control: ControlThread,
     shard_logs: ShardLogsSlot,
@@ -130,20 +134,24 @@ fn run(
     (phase, phase_seen): (watch::Sender<Phase>, watch::Receiver<Phase>),
     session_state: watch::Sender<SessionState>,
 ) -> Result<NodeHandle, StartError> {
-    let Bound { directories, listeners, control, shard_logs, data, lane_server, http } = bound;
+    let Bound { directories, unflushed_lost, listeners, control, shard_logs, data, lane_server, http } =
+        bound;
     let clock = Clock::start();
     let call_max = Duration::from_millis(config.limits.controller_call_ms_max);
     let seed = Uuid::new_v4().as_u64_pair().0;
     let client =
         ControllerClient::new(control.transport(), &config.controllers, timing(&config), clock, seed)?;
     let client = Arc::new(client);
-    let registration =
-        registration(&config, &directories, &listeners, control.local_addr(), data.local_addr());
+    let registration = RegisterNode {
+        unflushed_lost,
+        ..registration(&config, &directories, &listeners, control.local_addr(), data.local_addr())
+    };
     let incarnation = registration.incarnation;
     let kafka: Vec<KafkaAddress> = listeners.iter().map(kafka_address).collect();
     let file_configs = file_configs(&config, &kafka);
     let published = Arc::new(PublishedImage::default());
     let (stopping, broker_epoch) = (watch::Sender::new(false), watch::Sender::new(None));
+    tokio::spawn(boot::remember(directories.clone(), broker_epoch.subscribe()));
     let Replicating { replication, throttle, proposer } =
         replicate(&config, &data, &published, &broker_epoch, &client, clock, &metrics.replication);
     let partitions =
@@ -353,7 +361,8 @@ fn load_credentials(config: &Config) -> Result<Credentials, StartError> {
 }
 
 /// Opens and locks the data directories; files are not for async workers.
-async fn open_directories(config: &Config) -> Result<Vec<DataDir>, StartError> {
+/// The directories, and whether unflushed writes to them may be gone.
+async fn open_directories(config: &Config) -> Result<(Vec<DataDir>, bool), StartError> {
     let (paths, cluster_id, node_id) = (config.data_dirs.clone(), config.cluster_id.clone(), config.node_id);
     let descriptors_max = config.limits.descriptors_per_directory_max;
     let open = move || {
@@ -366,7 +375,15 @@ async fn open_directories(config: &Config) -> Result<Vec<DataDir>, StartError> {
             };
             DataDir::open(Arc::new(RealDisk), path, &options)
         };
-        paths.iter().map(open_one).collect::<Result<Vec<_>, _>>()
+        let directories = paths.iter().map(open_one).collect::<Result<Vec<_>, _>>()?;
+        let unflushed_lost = boot::may_lack_unflushed(&directories)?;
+        if unflushed_lost {
+            tracing::warn!(
+                "the machine restarted without a clean stop of this node: copies of topics with weir.flush=os may lack \
+                 records, and leave the in-sync sets"
+            );
+        }
+        Ok::<_, log_engine::DataDirError>((directories, unflushed_lost))
     };
     let opened = tokio::task::spawn_blocking(open).await;
     Ok(opened.expect("opening does not panic, and the runtime is running this very task")?)
@@ -436,6 +453,7 @@ fn registration(
         control_address: advertised(&config.control.advertised, control).to_string(),
         data_address: advertised(&config.data.advertised, data).to_string(),
         rack: config.rack.clone(),
+        unflushed_lost: false,
     }
 }
 

@@ -2,7 +2,7 @@
 
 mod cluster;
 
-use cluster::{Cluster, assigned, ids, on_topic, op, refused};
+use cluster::{Cluster, assigned, ids, on_topic, op, refused, registration};
 use controller_core::plan;
 use proto_types::controller_api::*;
 use proto_types::error::Reason;
@@ -207,6 +207,60 @@ fn t55_nodes_that_expire_together() {
             }
         }
     }
+}
+
+/// With `weir.flush=os` a machine that restarts uncleanly may lack what was acknowledged (KIP-966's unclean shutdown).
+#[test]
+fn who_may_have_lost_its_unflushed_tail_is_not_eligible() {
+    for flush in ["ack", "os"] {
+        let mut cluster = three();
+        cluster.alter(on_topic("t"), false, vec![op(ConfigOpKind::Set, "weir.flush", flush)]).expect("set");
+        let reboot = |cluster: &mut Cluster, id: i32, incarnation: u128| {
+            let mut request = registration(id, incarnation);
+            request.unflushed_lost = true;
+            let decision =
+                plan::register_node(&cluster.state, &request, &cluster.inputs).expect("registered");
+            cluster.commit(decision);
+        };
+        cluster.fence(3);
+        cluster.fence(2);
+        let state = cluster.partition("t", 0);
+        assert_eq!((state.isr, state.elr), (ids(&[1]), ids(&[2])));
+        reboot(&mut cluster, 2, 2);
+        let state = cluster.partition("t", 0);
+        let elr: &[i32] = if flush == "os" { &[] } else { &[2] };
+        assert_eq!((state.isr, state.elr), (ids(&[1]), ids(elr)));
+
+        // The last one stays: nobody is known to have more. It leads again when it is back.
+        cluster.fence(1);
+        reboot(&mut cluster, 1, 2);
+        let state = cluster.partition("t", 0);
+        assert_eq!((state.leader, state.isr), (None, ids(&[1])));
+        cluster.unfence(1);
+        assert_eq!(cluster.partition("t", 0).leader, Some(NodeId(1)));
+    }
+}
+
+/// Of those that are eligible beside the machine that restarted, one leads.
+#[test]
+fn an_eligible_one_stands_in_for_a_last_member_that_may_have_lost_its_tail() {
+    let mut cluster = three();
+    cluster.alter(on_topic("t"), false, vec![op(ConfigOpKind::Set, "weir.flush", "os")]).expect("set");
+    cluster.fence(2);
+    cluster.fence(3);
+    cluster.fence(1);
+    let before = cluster.partition("t", 0);
+    assert_eq!((before.leader, before.isr, before.elr), (None, ids(&[1]), ids(&[3])));
+    let mut request = registration(1, 2);
+    request.unflushed_lost = true;
+    let decision = plan::register_node(&cluster.state, &request, &cluster.inputs).expect("registered");
+    cluster.commit(decision);
+    cluster.unfence(1);
+    let state = cluster.partition("t", 0);
+    assert_eq!((state.leader, state.isr, state.elr), (None, ids(&[3]), ids(&[])));
+    assert!(state.partition_epoch > before.partition_epoch);
+    cluster.join(3, 2);
+    assert_eq!(cluster.partition("t", 0).leader, Some(NodeId(3)));
 }
 
 #[test]

@@ -139,6 +139,7 @@ impl Controller {
             control_address: String::new(),
             data_address: String::new(),
             rack: None,
+            unflushed_lost: false,
         };
         let decision = plan::register_node(self.state(), &request, &self.inputs)?;
         let committed = self.commit(&decision.changes);

@@ -9,11 +9,29 @@ use proto_types::ids::{NodeId, PartitionIndex, TopicPartition};
 use proto_types::metadata::{MetadataChange, PartitionState};
 use std::collections::BTreeSet;
 
+/// What the disks of a node that went away are known to have still.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum KnownToHave {
+    /// All that was written: only its process ended, or the way to it.
+    Everything,
+    /// Its machine restarted: not what waited for the operating system to write it (topics with `weir.flush=os`).
+    WhatWasFlushed,
+}
+
 /// The changes of all partitions for which it matters that `node` is not available any more.
-pub(super) fn after_loss(state: &ClusterState, node: NodeId) -> Vec<MetadataChange> {
+pub(super) fn after_loss(state: &ClusterState, node: NodeId, known: KnownToHave) -> Vec<MetadataChange> {
     let settler = Settler::with(state, node, false);
-    let lost = state.partitions().iter().filter(|(_, partition)| partition.isr.contains(&node));
+    let eligible =
+        |partition: &PartitionState| partition.isr.contains(&node) || partition.elr.contains(&node);
+    let lost = state.partitions().iter().filter(|(_, partition)| eligible(partition));
     lost.filter_map(|(at, before)| {
+        let keeps = known == KnownToHave::Everything || settler.flushed_when_acknowledged(at.topic);
+        if !keeps && let Some(change) = settler.without_eligible(at, before, node) {
+            return Some(change);
+        }
+        if !before.isr.contains(&node) {
+            return None;
+        }
         let mut wanted = before.clone();
         if wanted.isr.len() > 1 {
             wanted.isr.retain(|member| *member != node);

@@ -1,6 +1,7 @@
 //! Fencing a node that lost its session, is stopping or has sick disks; and letting it back in.
 
-use super::{Decision, check_registration, elect_leaders};
+use super::elect_leaders::{self, KnownToHave};
+use super::{Decision, check_registration};
 use crate::state::ClusterState;
 use proto_types::error::Rejection;
 use proto_types::ids::{BrokerEpoch, NodeId};
@@ -35,7 +36,7 @@ fn set_fenced(
     if state.nodes().is_active(node) == fenced {
         changes.push(MetadataChange::NodeFenced { node, broker_epoch, fenced });
         changes.extend(if fenced {
-            elect_leaders::after_loss(state, node)
+            elect_leaders::after_loss(state, node, KnownToHave::Everything)
         } else {
             elect_leaders::after_return(state, node)
         });

@@ -126,6 +126,36 @@ impl<'a> Settler<'a> {
         MetadataChange::PartitionSet { partition: at, state: stripped }
     }
 
+    /// Whether an acknowledgement says that the record is on disk (`weir.flush=ack`), not only with the operating system.
+    pub(super) fn flushed_when_acknowledged(&self, topic: TopicId) -> bool {
+        self.state.configs().topic_value(topic, "weir.flush") != Some("os")
+    }
+
+    /// The partition with `node` neither in its ISR nor in its ELR, unless nobody else is: then what it has is still the
+    /// most that anybody has (the last known leader of KIP-966), and this gives `None`.
+    pub(super) fn without_eligible(
+        &self,
+        at: TopicPartition,
+        before: &PartitionState,
+        node: NodeId,
+    ) -> Option<MetadataChange> {
+        let others = |members: &[NodeId]| in_order(members, |member| member != node);
+        let (mut isr, mut elr) = (others(&before.isr), others(&before.elr));
+        if isr.is_empty() {
+            // One of those that are eligible stands for the ISR; whichever of them is alive first may still be elected.
+            let stands =
+                elr.iter().copied().find(|member| self.alive(*member)).or_else(|| elr.first().copied())?;
+            elr.retain(|member| *member != stands);
+            isr.push(stands);
+        }
+        let mut next = PartitionState { isr, elr, ..before.clone() };
+        if let Some(settled) = self.settle(at, &next, next.clone(), Unclean::ByConfig) {
+            next = settled;
+        }
+        next.partition_epoch = PartitionEpoch(before.partition_epoch.0 + 1);
+        Some(MetadataChange::PartitionSet { partition: at, state: next })
+    }
+
     /// The first replica, in the order of preference, that is alive and in the ISR; else in the ELR; else, where that is
     /// allowed, any.
     fn elect(&self, at: TopicPartition, partition: &mut PartitionState, unclean: Unclean) {

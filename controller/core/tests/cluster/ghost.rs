@@ -101,7 +101,9 @@ impl Ghost {
             }
         }
         if *cause != Cause::Proposal {
-            let heir = next.leader.filter(|_| next.isr.len() == 1);
+            // The heir of an ISR that is gone: the new leader, or an eligible one that waits to be that.
+            let alone = next.isr.first().copied().filter(|_| next.isr.len() == 1);
+            let heir = alone.filter(|node| next.leader == Some(*node) || old.elr.contains(node));
             let joined = next.isr.iter().find(|node| !old.isr.contains(node) && heir != Some(**node));
             assert_eq!(joined, None, "{at}: only a leader admits replicas");
         }

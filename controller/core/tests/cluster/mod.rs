@@ -266,6 +266,7 @@ pub(crate) fn registration(id: i32, incarnation: u128) -> RegisterNode {
         control_address: "h:1".into(),
         data_address: "h:2".into(),
         rack: None,
+        unflushed_lost: false,
     }
 }
 
