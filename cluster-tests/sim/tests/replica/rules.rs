@@ -176,6 +176,17 @@ impl World {
             log.start,
             log.end()
         );
+        assert!(view.leader_epoch >= before.leader_epoch, "R6: epochs go back, {before:?} to {view:?}");
+        let leads_on =
+            |view: &View| view.standing == Standing::Leader && view.leader_epoch == before.leader_epoch;
+        if high_watermark > before.high_watermark.0 && leads_on(&before) && leads_on(&view) {
+            let status = live.replica.in_sync().expect("it leads");
+            assert!(
+                status.in_sync >= status.needed,
+                "R7: the high watermark moves from {} to {high_watermark} with {status:?}",
+                before.high_watermark
+            );
+        }
         let went_back = high_watermark < before.high_watermark.0;
         // A log that begins inside a batch, and is cut there, loses the whole batch; if it had shown nothing, it takes nothing
         // back.
@@ -235,11 +246,22 @@ impl World {
         let live = copy.live.as_mut().expect("it cuts");
         let known = live.replica.positions().high_watermark;
         assert!(below.is_some() == (to < known), "a cut below the high watermark is told");
+        let follows = (live.view.standing == Standing::Follower).then_some(live.view.leader_epoch.0);
+        assert!(
+            self.answering == follows && follows.is_some(),
+            "R11: node {node}, of epoch {follows:?}, cuts to {to} by the word of epoch {:?}",
+            self.answering
+        );
         copy.shown = copy.shown.min(to.0);
         self.ghost.mark("log cut");
         if to < known {
+            // Since it last agreed with a leader.
             let unclean = self.ghost.partitions[partition].unclean_epoch;
-            assert!(unclean >= 0, "R11: node {node} cuts to {to}, {known} is its high watermark");
+            assert!(
+                unclean > copy.reconciled,
+                "R11: node {node} cuts to {to}, {known} is its high watermark, agreed in epoch {}, unclean {unclean}",
+                copy.reconciled
+            );
             live.cut_below = true;
             self.ghost.mark("log cut below the high watermark");
         }
@@ -335,6 +357,10 @@ impl World {
 fn check_epochs(node: usize, log: &ModelLog) {
     let scanned = log.scanned_epochs();
     let known = log.epochs.entries();
+    let grow = known
+        .windows(2)
+        .all(|pair| pair[0].epoch < pair[1].epoch && pair[0].start_offset < pair[1].start_offset);
+    assert!(grow, "R6: node {node} knows the epochs {known:?}");
     let with_records = known.iter().take_while(|entry| entry.start_offset < log.end()).count();
     let told: Vec<_> = scanned.entries().iter().map(|entry| (entry.epoch, entry.start_offset)).collect();
     let kept: Vec<_> = known[..with_records].iter().map(|entry| (entry.epoch, entry.start_offset)).collect();

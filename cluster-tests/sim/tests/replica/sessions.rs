@@ -290,6 +290,7 @@ impl World {
                 let Some(copy) = copies.get_mut(&partition) else { return };
                 let Some(live) = &mut copy.live else { return };
                 if let Some(at) = live.following.iter().position(|following| following.session == session) {
+                    self.answering = Some(live.following[at].leader_epoch);
                     if matches!(answer, SessionAnswer::Begins { .. }) {
                         if copy.reconciled < self.ghost.partitions[partition].unclean_epoch {
                             copy.shown = live.replica.positions().high_watermark.0;
@@ -301,6 +302,7 @@ impl World {
                 }
                 self.mark_answer(&answer);
                 self.step(node, partition, Input::FromLeader { session, said: FromLeader::Answer(answer) });
+                self.answering = None;
             }
             Frame::Batches { partition, session, from, marks, batches } => {
                 let ticket = self.nodes[node].ticket();

@@ -1,7 +1,7 @@
 //! What a node does beside replication: it boots, registers, follows the metadata, answers clients and stops.
 
 use proto_types::controller_api::{AlterPartition, Heartbeat, ProposedIsr};
-use proto_types::ids::{LeaderEpoch, Offset, PartitionEpoch};
+use proto_types::ids::{BrokerEpoch, LeaderEpoch, Offset, PartitionEpoch};
 use proto_types::metadata::PartitionState;
 use storage_node_core::{
     Acks, FlushMode, Input, IsrAnswered, IsrOutcome, NewEpoch, ProduceError, Produced, Replica,
@@ -230,8 +230,14 @@ impl World {
             return;
         }
         let now = self.now;
+        let known = self.controller.state().nodes().get(self.nodes[node].id());
+        let (before, again) = known.map_or((BrokerEpoch(-1), false), |known| {
+            (known.registration.broker_epoch, known.registration.incarnation == incarnation)
+        });
         let (epoch, committed) =
             self.controller.register(now, node, incarnation).expect("a node may come back");
+        let right = if again { epoch == before } else { epoch > before };
+        assert!(right, "R6: node {node} was registered as {before} and is as {epoch}");
         self.committed(committed);
         if let Some(delay) = self.transit(CONTROLLER, node) {
             self.after(delay, Event::Registered { node, run, epoch });

@@ -216,6 +216,8 @@ pub(crate) struct World {
     pub(crate) over: bool,
     /// The set whose acceptance is being committed: it may end a reassignment, and one of them lead at once.
     pub(crate) admitting: Vec<NodeId>,
+    /// The leader epoch of the session that is being answered at its follower, which may cut its log because of that.
+    pub(crate) answering: Option<i32>,
     /// Records were deleted, and with them what is known of producers.
     pub(crate) deleted: bool,
     traced: bool,
@@ -260,6 +262,7 @@ impl World {
             done_at_heal: Vec::new(),
             over: false,
             admitting: Vec::new(),
+            answering: None,
             deleted: false,
             traced,
             recent: VecDeque::new(),
