@@ -7,7 +7,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use log_engine_core::{ProducerStates, producer_snapshot};
+use log_engine_core::{AbortedIndex, ProducerStates, producer_snapshot};
 
 use crate::data_dir::write_file;
 use crate::disk::OpenMode;
@@ -15,7 +15,8 @@ use crate::error::{FileError, LogError};
 use crate::flushed_ends::FlushedEnd;
 use crate::log::{Log, emptied, is_disk_full};
 use crate::reader::floor;
-use crate::recovery::{producer_batch, remove_segment_files, replay_segment};
+use crate::recovery::remove_segment_files;
+use crate::replay::replay_segment;
 use crate::scan::{Fault, HeaderScan};
 use crate::segment::{Segment, file_name};
 use crate::snapshots;
@@ -75,6 +76,7 @@ impl Log {
             self.epoch_file().write(&*disk, &self.dir)?;
         }
         snapshots::remove_where(&*disk, &self.dir, &mut self.snapshots, |o| o > end)?;
+        let _index_stays = segment.aborted().hold();
         for later in segments[at + 1..].iter().rev() {
             self.remove_segment(later)?;
         }
@@ -85,8 +87,11 @@ impl Log {
         cut.map_err(|e| FileError::new("cut", segment.log().path(), e))?;
         self.walk_anew(&segment, position)?;
         segment.state().write().next_offset = end;
-        self.active = Some(segment);
-        self.reload_producers(end)
+        self.active = Some(segment.clone());
+        self.producers =
+            self.replay_last(&self.shared.segments()).map_err(|fault| file_error(fault, &segment))?;
+        self.bytes_since_snapshot = 1;
+        Ok(())
     }
 
     /// Builds the indexes of a segment from its batches again.
@@ -110,7 +115,7 @@ impl Log {
         // Entries of the cut part must not be taken for new ones.
         let files = {
             let state = segment.state().read();
-            [state.index.file().clone(), state.time_index.file().clone()]
+            [state.index.file().clone(), state.time_index.file().clone(), segment.aborted().file().clone()]
         };
         for file in files {
             let pin = match self.dirty_file(&file, OpenMode::ReadWrite) {
@@ -123,25 +128,22 @@ impl Log {
         Ok(())
     }
 
-    fn reload_producers(&mut self, end: i64) -> Result<(), FileError> {
-        self.producers = self.producers_as_of(end)?;
-        self.bytes_since_snapshot = 1;
-        Ok(())
-    }
-
     /// The producers after all batches below `end`, from the newest snapshot and the batches since.
     fn producers_as_of(&self, end: i64) -> Result<ProducerStates, FileError> {
         let disk = self.data.disk();
         let producers_max = self.config.producers_max;
         let newest = snapshots::load_newest(&**disk, &self.dir, &self.snapshots, end, producers_max)?;
-        let (from, mut producers) = newest.unwrap_or_else(|| (i64::MIN, ProducerStates::new(producers_max)));
+        let (from, mut producers) = match newest {
+            Some(newest) => (newest.offset, newest.producers),
+            None => (i64::MIN, ProducerStates::new(producers_max)),
+        };
         for segment in self.shared.segments().iter() {
             if segment.state().read().next_offset <= from || segment.base_offset() >= end {
                 continue;
             }
-            let replayed = replay_segment(segment, from, |header| {
+            let replayed = replay_segment(segment, from, |header, event| {
                 if header.base_offset >= from && header.base_offset < end {
-                    producers.append(&producer_batch(header));
+                    event.replay(&mut producers);
                 }
             });
             replayed.map_err(|f| file_error(f, segment))?;
@@ -193,7 +195,9 @@ impl Log {
         let mut kept = floor(segments, offset);
         while kept > 0 && !self.snapshots.contains(&segments[kept].base_offset()) {
             let base = segments[kept].base_offset();
-            let bytes = self.producers_as_of(base).map(|p| producer_snapshot::encode(&p));
+            // The segment before, whose transaction index it could tell of, is about to go.
+            let producers = self.producers_as_of(base);
+            let bytes = producers.map(|p| producer_snapshot::encode(&p, AbortedIndex::Unknown));
             // Whole or not at all: a snapshot below the flushed end is not doubted later.
             let name = file_name(base, "snapshot");
             match bytes.and_then(|bytes| write_file(&**self.data.disk(), &self.dir, &name, &bytes)) {
@@ -212,10 +216,12 @@ impl Log {
     fn remove_segment(&mut self, segment: &Segment) -> Result<(), FileError> {
         {
             let state = segment.state().read();
-            for file in [segment.log(), state.index.file(), state.time_index.file()] {
+            for file in [segment.log(), state.index.file(), state.time_index.file(), segment.aborted().file()]
+            {
                 self.dirty.files.remove(&file.id());
             }
         }
+        let _index_stays = segment.aborted().hold();
         self.forget_segment(segment);
         let removed = remove_segment_files(&**self.data.disk(), &self.dir, segment.base_offset());
         // A late reader may have opened one again; the cache would keep its space for long.

@@ -102,6 +102,10 @@ impl Descriptors {
         })
     }
 
+    pub(crate) fn disk(&self) -> &Arc<dyn Disk> {
+        &self.disk
+    }
+
     /// Names a file; nothing is opened yet.
     pub(crate) fn name(&self, path: PathBuf) -> CachedFile {
         CachedFile { id: self.next_id.fetch_add(1, Ordering::Relaxed), path: path.into() }

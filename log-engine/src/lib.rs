@@ -10,7 +10,8 @@
 //!   <topic id>-<partition>/
 //!     00000000000000000000.log          batches            ─┐
 //!     00000000000000000000.index        offset → position   ├ one segment
-//!     00000000000000000000.timeindex    timestamp → offset ─┘
+//!     00000000000000000000.timeindex    timestamp → offset  │
+//!     00000000000000000000.txnindex     what was aborted   ─┘ (if anything was)
 //!     00000000000000004711.log …        the next segment
 //!     00000000000000004711.snapshot     producers as of that offset
 //!     leader-epoch-checkpoint           epoch → first offset
@@ -34,13 +35,16 @@ mod index;
 mod log;
 mod log_flush;
 mod log_name;
+mod log_transactions;
 mod poison;
 mod reader;
 mod recovery;
+mod replay;
 mod restart;
 mod scan;
 mod segment;
 mod snapshots;
+mod txn_index;
 
 pub use config::{DESCRIPTORS_MAX_DEFAULT, FlusherConfig, LogConfig};
 pub use data_dir::{DataDir, DataDirOptions};
@@ -51,4 +55,5 @@ pub use flush::{FlushDone, FlushHandle, Flusher};
 pub use log::{Appended, Log};
 pub use log_name::LogName;
 pub use reader::{LogReader, LogSlice, SlicePart, TimestampOffset};
-pub use recovery::{RecoveryReport, producer_batch};
+pub use recovery::RecoveryReport;
+pub use replay::{ProducerEvent, producer_batch};

@@ -41,7 +41,7 @@ impl Shared {
 /// Reads one log.
 #[derive(Clone)]
 pub struct LogReader {
-    shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
 }
 
 /// Whole batches, in order.

@@ -10,6 +10,7 @@
 //! copied instead.
 
 mod files;
+mod producers;
 mod segments;
 
 use std::collections::BTreeSet;
@@ -17,7 +18,7 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use log_engine_core::{EpochHistory, ProducerBatch, ProducerStates};
+use log_engine_core::{EpochHistory, ProducerStates};
 use records::BatchHeader;
 
 use crate::config::LogConfig;
@@ -143,8 +144,7 @@ impl Recovery<'_> {
             return Err(self.damaged(reason, self.dir, 0));
         }
         let stored_epochs = epoch_file::read(self.disk, self.dir)?;
-        let (producers, epochs, snapshot_offset) =
-            self.replay(&segments, &files.snapshots, stored_epochs.clone())?;
+        let (producers, epochs, snapshot_offset) = self.replay(&segments, &files, stored_epochs.clone())?;
         // The end is about to be recorded as flushed, and then only the file tells of the epochs below it.
         if epochs != stored_epochs.unwrap_or_default() {
             write_file(self.disk, self.dir, epoch_file::FILE_NAME, epochs.encode().as_bytes())?;
@@ -180,9 +180,9 @@ impl Recovery<'_> {
         let producers_max = self.config.producers_max;
         let whole = snapshots::load_newest(self.disk, self.dir, &at_floor, self.floor, producers_max)?;
         match whole {
-            Some((offset, states)) => {
-                let bytes = log_engine_core::producer_snapshot::encode(&states);
-                write_file(self.disk, self.dir, &file_name(offset, "snapshot"), &bytes)?;
+            Some(saved) => {
+                let bytes = log_engine_core::producer_snapshot::encode(&saved.producers, saved.aborted);
+                write_file(self.disk, self.dir, &file_name(saved.offset, "snapshot"), &bytes)?;
             }
             None => {
                 _ = snapshots::remove_where(self.disk, self.dir, &mut files.snapshots, |o| o == self.floor)?
@@ -256,46 +256,6 @@ impl Recovery<'_> {
         remove_segment_files(self.disk, self.dir, base)
     }
 
-    /// Producers and epochs from what is stored of them and the batches since.
-    fn replay(
-        &mut self,
-        segments: &[Arc<Segment>],
-        snapshots: &BTreeSet<i64>,
-        stored_epochs: Option<EpochHistory>,
-    ) -> Result<(ProducerStates, EpochHistory, i64), OpenError> {
-        let producers_max = self.config.producers_max;
-        let newest = match self.known {
-            Some(_) => snapshots::load_newest(self.disk, self.dir, snapshots, self.floor, producers_max)?,
-            None => None,
-        };
-        let snapshot_offset = newest.as_ref().map_or(-1, |(offset, _)| *offset);
-        let (from, mut producers) = newest.unwrap_or_else(|| (i64::MIN, ProducerStates::new(producers_max)));
-        // Epochs that began above the known end may be ahead of the log; the batches tell them again.
-        let (mut epochs, epochs_from) = match stored_epochs.filter(|_| self.known.is_some()) {
-            Some(mut stored) => {
-                stored.truncate_from_end(self.floor);
-                (stored, self.floor)
-            }
-            None => (EpochHistory::new(), i64::MIN),
-        };
-        for segment in segments {
-            if segment.state().read().next_offset <= from.min(epochs_from) {
-                continue;
-            }
-            let result = replay_segment(segment, from.min(epochs_from), |header| {
-                self.report.batches_walked += 1;
-                if header.base_offset >= from {
-                    producers.append(&producer_batch(header));
-                }
-                note_epoch(&mut epochs, header);
-            });
-            result.map_err(|fault| self.fault(fault, segment.log().path()))?;
-        }
-        epochs.truncate_from_end(self.report.end);
-        epochs.truncate_from_start(self.report.start);
-        Ok((producers, epochs, snapshot_offset))
-    }
-
     fn open_log(&self, base: i64) -> Result<Arc<dyn DiskFile>, FileError> {
         let path = self.dir.join(file_name(base, "log"));
         self.disk.open(&path, OpenMode::ReadWrite).map_err(|e| FileError::new("open", path, e))
@@ -310,39 +270,9 @@ impl Recovery<'_> {
     }
 }
 
-/// Walks the headers of the batches from `from` on.
-pub(crate) fn replay_segment(
-    segment: &Segment,
-    from: i64,
-    mut each: impl FnMut(&BatchHeader),
-) -> Result<(), Fault> {
-    let Some((first, mut scan)) = segment.locate(from.max(segment.base_offset()), false)? else {
-        return Ok(());
-    };
-    each(&first.header);
-    while let Some(found) = scan.next()? {
-        each(&found.header);
-    }
-    Ok(())
-}
-
 /// The history says of a batch what the batch itself says. It says otherwise before a new epoch, and where a leadership of
 /// this copy began of which no record came to be: that entry goes.
 pub(crate) fn note_epoch(epochs: &mut EpochHistory, header: &BatchHeader) -> bool {
     let epoch = header.partition_leader_epoch;
     epochs.epoch_of(header.base_offset) != Some(epoch) && epochs.assign(epoch, header.base_offset)
-}
-
-/// The facts of a batch that idempotence needs.
-pub fn producer_batch(header: &BatchHeader) -> ProducerBatch {
-    ProducerBatch {
-        producer_id: header.producer_id,
-        producer_epoch: header.producer_epoch,
-        first_sequence: header.base_sequence,
-        offset_delta: header.last_offset_delta,
-        last_offset: header.last_offset(),
-        timestamp: header.max_timestamp,
-        is_transactional: header.is_transactional(),
-        is_control: header.is_control(),
-    }
 }

@@ -11,9 +11,10 @@ use parking_lot::RwLock;
 use records::{BatchHeader, NO_TIMESTAMP};
 
 use crate::descriptors::{CachedFile, Descriptors};
-use crate::disk::DiskFile;
+use crate::disk::{Disk, DiskFile};
 use crate::index::{self, IndexEntry, Lookup, SparseIndex, TimeEntry};
 use crate::scan::{Fault, Found, HeaderScan};
+use crate::txn_index::TxnIndex;
 
 /// File name of a segment's part: 20 digits, so that names sort by offset.
 pub(crate) fn file_name(base_offset: i64, suffix: &str) -> String {
@@ -32,6 +33,7 @@ pub(crate) struct Segment {
     log: CachedFile,
     descriptors: Arc<Descriptors>,
     state: RwLock<SegmentState>,
+    aborted: TxnIndex,
 }
 
 /// What changes while a segment is written.
@@ -94,7 +96,13 @@ impl Segment {
         state: SegmentState,
     ) -> Segment {
         let log = descriptors.name(dir.join(file_name(base_offset, "log")));
-        Segment { base_offset, log, descriptors: descriptors.clone(), state: RwLock::new(state) }
+        Segment {
+            base_offset,
+            log,
+            descriptors: descriptors.clone(),
+            state: RwLock::new(state),
+            aborted: TxnIndex::new(descriptors, dir, base_offset),
+        }
     }
 
     /// State of a segment about which nothing but file sizes is known.
@@ -131,12 +139,32 @@ impl Segment {
         &self.state
     }
 
+    /// Which transactions were aborted in it.
+    pub(crate) fn aborted(&self) -> &TxnIndex {
+        &self.aborted
+    }
+
+    pub(crate) fn disk(&self) -> &Arc<dyn Disk> {
+        self.descriptors.disk()
+    }
+
+    /// The directory of its files.
+    pub(crate) fn dir(&self) -> &Path {
+        self.log.path().parent().unwrap_or_else(|| Path::new(""))
+    }
+
+    /// Forgets a file that was removed or replaced on disk.
+    pub(crate) fn forget(&self, file: &CachedFile) {
+        self.descriptors.forget(file);
+    }
+
     /// The open segment file; cold if it would have to be opened.
     pub(crate) fn file(&self, warm: bool) -> Result<Arc<dyn DiskFile>, Fault> {
         self.open(&self.log, warm)
     }
 
-    fn open(&self, file: &CachedFile, warm: bool) -> Result<Arc<dyn DiskFile>, Fault> {
+    /// An open file of the segment; cold if it would have to be opened.
+    pub(crate) fn open(&self, file: &CachedFile, warm: bool) -> Result<Arc<dyn DiskFile>, Fault> {
         match warm {
             true => self.descriptors.get_open(file).ok_or(Fault::Cold),
             false => self.descriptors.get(file).map_err(|e| Fault::io("open", file.path(), e)),

@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use log_engine_core::{ProducerStates, producer_snapshot};
+use log_engine_core::{AbortedIndex, ProducerStates, producer_snapshot};
 
 use crate::data_dir::read_file;
 use crate::disk::Disk;
@@ -22,6 +22,14 @@ pub(crate) fn path(dir: &Path, offset: i64) -> PathBuf {
     dir.join(file_name(offset, "snapshot"))
 }
 
+/// A snapshot that was read.
+pub(crate) struct Saved {
+    pub(crate) offset: i64,
+    pub(crate) producers: ProducerStates,
+    /// What it says of the transaction index of the segment before it.
+    pub(crate) aborted: AbortedIndex,
+}
+
 /// The newest snapshot at or below `offset_max` that is whole.
 pub(crate) fn load_newest(
     disk: &dyn Disk,
@@ -29,16 +37,31 @@ pub(crate) fn load_newest(
     snapshots: &BTreeSet<i64>,
     offset_max: i64,
     producers_max: usize,
-) -> Result<Option<(i64, ProducerStates)>, FileError> {
+) -> Result<Option<Saved>, FileError> {
     for &offset in snapshots.range(..=offset_max).rev() {
-        let path = path(dir, offset);
-        let Some(bytes) = read_file(disk, &path, BYTES_MAX)? else { continue };
-        match producer_snapshot::decode(&bytes, producers_max) {
-            Ok(states) => return Ok(Some((offset, states))),
-            Err(error) => tracing::warn!(path = %path.display(), %error, "pass over producer snapshot"),
+        if let Some((producers, aborted)) = load(disk, dir, offset, producers_max)? {
+            return Ok(Some(Saved { offset, producers, aborted }));
         }
     }
     Ok(None)
+}
+
+/// The snapshot at `offset`, if there is one and it is whole.
+pub(crate) fn load(
+    disk: &dyn Disk,
+    dir: &Path,
+    offset: i64,
+    producers_max: usize,
+) -> Result<Option<(ProducerStates, AbortedIndex)>, FileError> {
+    let path = path(dir, offset);
+    let Some(bytes) = read_file(disk, &path, BYTES_MAX)? else { return Ok(None) };
+    match producer_snapshot::decode(&bytes, producers_max) {
+        Ok(saved) => Ok(Some(saved)),
+        Err(error) => {
+            tracing::warn!(path = %path.display(), %error, "pass over producer snapshot");
+            Ok(None)
+        }
+    }
 }
 
 /// Removes the snapshots for which `gone` is true; a missing file is fine.

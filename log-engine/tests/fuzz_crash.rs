@@ -13,10 +13,9 @@ use std::sync::Arc;
 
 use log_engine::{
     AppendError, DataDir, DataDirOptions, Disk, Log, LogConfig, LogName, OpenError, SimDisk, SimFault,
-    producer_batch,
 };
-use log_engine_core::{EpochHistory, ProducerStates};
-use support::{Random, TestBatch, batches_of, check_lookups};
+use log_engine_core::EpochHistory;
+use support::{Random, TestBatch, batches_of, check_lookups, check_transactions};
 use uuid::Uuid;
 
 const SEEDS: u64 = 500;
@@ -88,6 +87,8 @@ struct World {
     appended: Vec<TestBatch>,
     /// What must be there after a crash.
     durable: i64,
+    /// What the log was told last.
+    high_watermark: i64,
     start: i64,
     /// A change of the start that was begun when the power went.
     start_in_doubt: Option<i64>,
@@ -142,6 +143,7 @@ impl World {
             open: None,
             appended: Vec::new(),
             durable: 0,
+            high_watermark: 0,
             start: 0,
             start_in_doubt: None,
             epoch: 0,
@@ -176,6 +178,7 @@ impl World {
                 }
             }
             94..=95 => self.epoch += 1,
+            96..=97 => self.move_high_watermark(),
             _ => self.check(),
         }
         if self.disk.is_crashed() {
@@ -253,6 +256,7 @@ impl World {
         let to = start + self.random.below((end - start) as u64 + 1) as i64;
         let boundary = self.boundary_below(to);
         self.durable = self.durable.min(boundary);
+        self.high_watermark = self.high_watermark.min(boundary);
         self.start_in_doubt = Some(self.start.min(boundary));
         match self.log().truncate_to(to) {
             Ok(end) => {
@@ -269,6 +273,13 @@ impl World {
     fn boundary_below(&self, offset: i64) -> i64 {
         let ends = self.appended.iter().map(|b| b.header.last_offset() + 1);
         ends.take_while(|&end| end <= offset).last().unwrap_or(0)
+    }
+
+    fn move_high_watermark(&mut self) {
+        let more = self.random.below((self.durable - self.high_watermark).max(0) as u64 + 1) as i64;
+        self.high_watermark += more;
+        let high_watermark = self.high_watermark;
+        self.log().on_high_watermark(high_watermark);
     }
 
     fn set_start(&mut self) {
@@ -318,8 +329,9 @@ impl World {
         if self.random.chance(30) {
             return self.lose_pages();
         }
-        let suffix = [".log", ".index", ".timeindex", ".snapshot", "checkpoint.tmp", "flushed-ends.tmp"];
-        let suffix = suffix[self.random.below(6) as usize].to_owned();
+        let suffix =
+            [".log", ".index", ".timeindex", ".txnindex", ".snapshot", "checkpoint.tmp", "flushed-ends.tmp"];
+        let suffix = suffix[self.random.below(7) as usize].to_owned();
         self.fault_armed = true;
         self.disk.inject(match self.random.chance(50) {
             true => SimFault::Sync(suffix),
@@ -433,16 +445,18 @@ impl World {
         assert_eq!(support::offsets(&found), support::offsets(&expected));
         assert!(found == expected, "the bytes differ");
         check_lookups(log, &self.appended, &mut self.random, 6);
-        let mut producers = ProducerStates::new(self.config.producers_max);
+        let checked = check_transactions(log, &self.appended, self.high_watermark, &mut self.random, 6);
+        if let Err(e) = checked {
+            // A transaction index may be repaired when it is read.
+            return assert!(self.disk.is_crashed(), "{e}");
+        }
         let mut epochs = EpochHistory::new();
         for batch in &self.appended {
-            producers.append(&producer_batch(&batch.header));
             if epochs.latest().is_none_or(|l| l.epoch < batch.header.partition_leader_epoch) {
                 epochs.assign(batch.header.partition_leader_epoch, batch.header.base_offset);
             }
         }
         epochs.truncate_from_start(log.start());
-        assert_eq!(log.producers(), &producers);
         let epochs: Vec<_> =
             epochs.entries().iter().copied().filter(|e| e.start_offset < log.end()).collect();
         let found: Vec<_> =

@@ -3,7 +3,8 @@
 //! Reading order: [`BatchHeader`] (the 61 fixed bytes) → [`batches`] (walk a buffer of whole batches) →
 //! [`BatchView::records`] (unpack one batch, with a cap on the decompressed size) → [`Record`].
 //! A leader patches a batch in place with [`set_base_offset`], [`set_leader_epoch`] (both outside of the
-//! checksum) and, on topics with `LogAppendTime`, [`set_log_append_time`]. [`BatchBuilder`] makes batches.
+//! checksum) and, on topics with `LogAppendTime`, [`set_log_append_time`]. [`BatchBuilder`] makes batches, [`EndMarker`]
+//! those that end a transaction.
 //!
 //! This package is pure: bytes in, facts out. Every byte is treated as hostile: no function here panics on
 //! input, and none allocates more than the stated cap.
@@ -11,6 +12,7 @@
 mod batches;
 mod builder;
 mod codec;
+mod control;
 mod crc;
 mod error;
 mod header;
@@ -20,6 +22,7 @@ mod varint;
 
 pub use batches::{BatchView, Batches, batches};
 pub use builder::{BatchBuilder, BuildError};
+pub use control::EndMarker;
 pub use crc::{check_crc, compute_crc};
 pub use error::BatchError;
 pub use header::{

@@ -16,4 +16,6 @@ mod data_handlers_tests;
 #[cfg(test)]
 mod group_handlers_tests;
 #[cfg(test)]
+mod read_committed_tests;
+#[cfg(test)]
 mod replica_handlers_tests;

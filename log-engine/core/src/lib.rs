@@ -1,6 +1,7 @@
 //! The pure rules of a partition's log: no files, no clock, no threads.
 //!
-//! Reading order: [`producers`] (the idempotence window), [`producer_snapshot`] (its bytes on disk),
+//! Reading order: [`producers`] (the idempotence window), [`transactions`] (which are open, which were aborted),
+//! [`producer_snapshot`] (its bytes on disk),
 //! [`epoch_history`] (which leader epoch began where, and its bytes on disk), [`roll`] (when a segment is full).
 //! `log-engine` keeps these beside its files; `storage-node-core` asks them before it lets a leader append.
 
@@ -8,7 +9,14 @@ pub mod epoch_history;
 pub mod producer_snapshot;
 pub mod producers;
 pub mod roll;
+pub mod transactions;
 
 pub use epoch_history::{EpochEntry, EpochHistory};
-pub use producers::{BatchWindow, ProducerBatch, ProducerState, ProducerStates, SequenceCheck};
+pub use producers::{
+    BatchWindow, MarkerCheck, MarkerEpochRule, ProducerBatch, ProducerState, ProducerStates, SequenceCheck,
+};
 pub use roll::{RollLimits, RollReason, SegmentFill};
+pub use transactions::{
+    AbortedDigest, AbortedIndex, AbortedTransaction, CompletedTransaction, TransactionMarker,
+    TransactionOutcome,
+};

@@ -1,10 +1,13 @@
 //! What the log remembers of each idempotent producer (KIP-98, KIP-360).
 //!
-//! For every producer id: its epoch and its last five batches. [`ProducerStates::check_append`] asks whether a
-//! leader may append a batch; [`ProducerStates::append`] replays a batch that *is* in the log and therefore cannot
-//! fail. The two never share state: recovery and followers only replay.
+//! For every producer id: its epoch, its last five batches, and where its open transaction began.
+//! [`ProducerStates::check_append`] and [`ProducerStates::check_marker`] ask whether a leader may append a batch or a
+//! transaction marker; [`ProducerStates::append`] and [`ProducerStates::complete`] replay one that *is* in the log and
+//! therefore cannot fail. The two never share state: recovery and followers only replay.
 
 use std::collections::{BTreeMap, VecDeque};
+
+use crate::transactions::{CompletedTransaction, TransactionMarker, Transactions};
 
 /// Batches remembered per producer: Kafka's number, and the most that a client keeps in flight per connection.
 pub const BATCHES_REMEMBERED: usize = 5;
@@ -21,7 +24,6 @@ pub struct ProducerBatch {
     /// Max timestamp of the batch in milliseconds.
     pub timestamp: i64,
     pub is_transactional: bool,
-    pub is_control: bool,
 }
 
 /// One remembered batch.
@@ -95,12 +97,43 @@ pub enum SequenceCheck {
     OutOfOrderSequence { expected: i32, found: i32 },
     /// The producer was fenced by a newer epoch.
     InvalidProducerEpoch { current: i16 },
+    /// The producer has a transaction open, of which this batch is no part: it is not transactional, or of a newer epoch.
+    InvalidTxnState { txn_first_offset: i64 },
+    /// As many producers as may be remembered have a transaction open; none can be forgotten for another.
+    TooManyTransactions { open: usize },
+}
+
+/// Which epoch the marker of a transaction must have (`transaction.version`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MarkerEpochRule {
+    /// That of the transaction's batches, or a newer one (versions 0 and 1).
+    NotOlder,
+    /// A newer one (version 2, KIP-890): each transaction has an epoch of its own, so that a late marker cannot end the
+    /// transaction after the one that it was written for.
+    Newer,
+}
+
+/// The answer to "may a leader append this marker?".
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MarkerCheck {
+    Accept,
+    /// It is in the log already, so nothing is left for it to end.
+    Repeated,
+    /// The producer has written under a newer epoch, or the marker belongs to an earlier transaction.
+    InvalidProducerEpoch {
+        current: i16,
+    },
+    /// A newer coordinator has written a marker of this producer.
+    CoordinatorFenced {
+        current: i32,
+    },
 }
 
 /// The producers of one log. Bounded: beyond `producers_max` the longest idle ones are forgotten.
 #[derive(Debug, Clone)]
 pub struct ProducerStates {
     producers: BTreeMap<i64, ProducerState>,
+    transactions: Transactions,
     producers_max: usize,
     /// Whether this process has forgotten a producer that may come back.
     has_forgotten: bool,
@@ -119,7 +152,12 @@ impl ProducerStates {
     /// `producers_max` bounds memory: one producer takes about 300 bytes.
     pub fn new(producers_max: usize) -> ProducerStates {
         let producers_max = producers_max.max(1);
-        ProducerStates { producers: BTreeMap::new(), producers_max, has_forgotten: false }
+        ProducerStates {
+            producers: BTreeMap::new(),
+            transactions: Transactions::default(),
+            producers_max,
+            has_forgotten: false,
+        }
     }
 
     pub fn len(&self) -> usize {
@@ -147,7 +185,9 @@ impl ProducerStates {
     pub fn check_append(&self, batch: &ProducerBatch, log_start: i64) -> SequenceCheck {
         let Some(state) = self.producers.get(&batch.producer_id) else {
             let may_be_forgotten = self.has_forgotten || log_start > 0;
+            let open = self.transactions.ongoing();
             return match batch.first_sequence {
+                _ if open >= self.producers_max => SequenceCheck::TooManyTransactions { open },
                 found if found > 0 && !may_be_forgotten => {
                     SequenceCheck::OutOfOrderSequence { expected: 0, found }
                 }
@@ -158,9 +198,18 @@ impl ProducerStates {
             return SequenceCheck::InvalidProducerEpoch { current: state.epoch };
         }
         let found = batch.first_sequence;
-        if batch.producer_epoch > state.epoch {
+        let newer = batch.producer_epoch > state.epoch;
+        // What would be accepted, but for the producer's transaction. Batches of a newer epoch would join the open
+        // transaction of an older one, whose marker has not come yet.
+        let accept = match state.txn_first_offset {
+            Some(txn_first_offset) if newer || !batch.is_transactional => {
+                SequenceCheck::InvalidTxnState { txn_first_offset }
+            }
+            Some(_) | None => SequenceCheck::Accept,
+        };
+        if newer {
             return match found {
-                0 => SequenceCheck::Accept,
+                0 => accept,
                 _ => SequenceCheck::OutOfOrderSequence { expected: 0, found },
             };
         }
@@ -177,13 +226,13 @@ impl ProducerStates {
         let Some(newest) = state.batches.back() else {
             // Only markers were written under this epoch: its data start at 0.
             return match found {
-                0 => SequenceCheck::Accept,
+                0 => accept,
                 _ => SequenceCheck::OutOfOrderSequence { expected: 0, found },
             };
         };
         let expected = sequence_plus(newest.last_sequence, 1);
         if found == expected {
-            return SequenceCheck::Accept;
+            return accept;
         }
         let oldest = state.batches.front().map_or(expected, BatchWindow::first_sequence);
         if is_before(last_sequence, oldest) && is_before(found, oldest) {
@@ -192,26 +241,31 @@ impl ProducerStates {
         SequenceCheck::OutOfOrderSequence { expected, found }
     }
 
-    /// Replays a batch that is in the log. Batches without a producer id are ignored.
+    /// Asks whether a coordinator's marker may be appended now. Changes nothing.
+    pub fn check_marker(&self, marker: &TransactionMarker, rule: MarkerEpochRule) -> MarkerCheck {
+        let Some(state) = self.producers.get(&marker.producer_id) else { return MarkerCheck::Accept };
+        let current = state.epoch;
+        if marker.producer_epoch < current {
+            return MarkerCheck::InvalidProducerEpoch { current };
+        }
+        if marker.coordinator_epoch < state.coordinator_epoch {
+            return MarkerCheck::CoordinatorFenced { current: state.coordinator_epoch };
+        }
+        match rule {
+            MarkerEpochRule::Newer if marker.producer_epoch == current => match state.txn_first_offset {
+                Some(_) => MarkerCheck::InvalidProducerEpoch { current },
+                None => MarkerCheck::Repeated,
+            },
+            MarkerEpochRule::Newer | MarkerEpochRule::NotOlder => MarkerCheck::Accept,
+        }
+    }
+
+    /// Replays a batch of data that is in the log. Batches without a producer id are ignored.
     pub fn append(&mut self, batch: &ProducerBatch) {
         if batch.producer_id < 0 {
             return;
         }
-        if !self.producers.contains_key(&batch.producer_id) {
-            self.make_room();
-        }
-        let state = self.producers.entry(batch.producer_id).or_insert_with(|| {
-            ProducerState::restored(batch.producer_epoch, batch.timestamp, -1, None, VecDeque::new())
-        });
-        if batch.producer_epoch != state.epoch {
-            state.epoch = batch.producer_epoch;
-            state.batches.clear();
-        }
-        state.last_timestamp = batch.timestamp;
-        if batch.is_control {
-            state.txn_first_offset = None;
-            return;
-        }
+        let state = self.entry(batch.producer_id, batch.producer_epoch, batch.timestamp);
         if state.batches.len() == BATCHES_REMEMBERED {
             state.batches.pop_front();
         }
@@ -222,8 +276,71 @@ impl ProducerStates {
             timestamp: batch.timestamp,
         });
         if batch.is_transactional && state.txn_first_offset.is_none() {
-            state.txn_first_offset = Some(batch.last_offset - i64::from(batch.offset_delta));
+            let first_offset = batch.last_offset - i64::from(batch.offset_delta);
+            state.txn_first_offset = Some(first_offset);
+            self.transactions.begin(batch.producer_id, first_offset);
         }
+    }
+
+    /// Replays a marker that is in the log. Answers with the transaction that it ended, if there was one: a marker may
+    /// come twice, and to partitions into which nothing was written.
+    pub fn complete(&mut self, marker: &TransactionMarker) -> Option<CompletedTransaction> {
+        if marker.producer_id < 0 {
+            return None;
+        }
+        let state = self.entry(marker.producer_id, marker.producer_epoch, marker.timestamp);
+        state.coordinator_epoch = marker.coordinator_epoch;
+        let first_offset = state.txn_first_offset.take()?;
+        let next = self.transactions.complete(marker.producer_id, first_offset, marker.offset);
+        Some(CompletedTransaction {
+            producer_id: marker.producer_id,
+            first_offset,
+            last_offset: marker.offset,
+            last_stable_offset: next.unwrap_or(marker.offset + 1),
+            outcome: marker.outcome,
+        })
+    }
+
+    /// The producer's state, made if it is unknown, under the epoch and at the time of what it wrote.
+    fn entry(&mut self, producer_id: i64, epoch: i16, timestamp: i64) -> &mut ProducerState {
+        if !self.producers.contains_key(&producer_id) {
+            self.make_room();
+        }
+        let state = self
+            .producers
+            .entry(producer_id)
+            .or_insert_with(|| ProducerState::restored(epoch, timestamp, -1, None, VecDeque::new()));
+        if epoch != state.epoch {
+            state.epoch = epoch;
+            state.batches.clear();
+        }
+        state.last_timestamp = timestamp;
+        state
+    }
+
+    /// Everything below is decided: the first offset of the oldest transaction that has no marker below the high
+    /// watermark, and at most the high watermark itself.
+    pub fn last_stable(&self, high_watermark: i64) -> i64 {
+        self.transactions.last_stable(high_watermark)
+    }
+
+    /// First offset of the oldest transaction without a marker, if there is one.
+    pub fn first_ongoing(&self) -> Option<i64> {
+        self.transactions.first_ongoing()
+    }
+
+    /// Everything below the high watermark stays: what markers there have decided need not be remembered any more.
+    pub fn on_high_watermark(&mut self, high_watermark: i64) {
+        self.transactions.decide_below(high_watermark);
+    }
+
+    /// First offset and marker of transactions whose marker may be above the high watermark, in the order of markers.
+    pub(crate) fn undecided(&self) -> impl ExactSizeIterator<Item = (i64, i64)> {
+        self.transactions.undecided()
+    }
+
+    pub(crate) fn add_undecided(&mut self, first_offset: i64, marker: i64) {
+        self.transactions.add_undecided(first_offset, marker);
     }
 
     /// Forgets producers without an open transaction that wrote nothing for `expiration_ms`
@@ -238,10 +355,20 @@ impl ProducerStates {
         forgotten
     }
 
+    /// Takes over what a snapshot says; beyond the bound only producers with an open transaction.
     pub(crate) fn insert(&mut self, producer_id: i64, state: ProducerState) {
-        if self.producers.len() < self.producers_max || self.producers.contains_key(&producer_id) {
-            self.producers.insert(producer_id, state);
+        let known = self.producers.get(&producer_id);
+        let open = state.txn_first_offset;
+        if known.is_none() && open.is_none() && self.producers.len() >= self.producers_max {
+            return;
         }
+        if let Some(before) = known.and_then(|known| known.txn_first_offset) {
+            self.transactions.forget(producer_id, before);
+        }
+        if let Some(first_offset) = open {
+            self.transactions.begin(producer_id, first_offset);
+        }
+        self.producers.insert(producer_id, state);
     }
 
     /// At the bound, forgets the longest idle sixteenth at once, so that a flood of new ids costs little per id.
@@ -282,6 +409,7 @@ fn is_before(a: i32, b: i32) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::transactions::TransactionOutcome;
     use proptest::prelude::*;
 
     fn batch(epoch: i16, first_sequence: i32, records: i32, first_offset: i64) -> ProducerBatch {
@@ -293,7 +421,17 @@ mod tests {
             last_offset: first_offset + i64::from(records) - 1,
             timestamp: first_offset,
             is_transactional: false,
-            is_control: false,
+        }
+    }
+
+    fn marker(epoch: i16, coordinator_epoch: i32, offset: i64) -> TransactionMarker {
+        TransactionMarker {
+            producer_id: 7,
+            producer_epoch: epoch,
+            coordinator_epoch,
+            outcome: TransactionOutcome::Abort,
+            offset,
+            timestamp: offset,
         }
     }
 
@@ -351,7 +489,7 @@ mod tests {
     fn an_older_epoch_is_fenced_and_a_marker_opens_an_epoch() {
         let mut s = states(&[batch(3, 0, 1, 0)]);
         assert_eq!(s.check_append(&batch(2, 1, 1, 1), 0), SequenceCheck::InvalidProducerEpoch { current: 3 });
-        s.append(&ProducerBatch { is_control: true, ..batch(4, -1, 1, 1) });
+        assert_eq!(s.complete(&marker(4, 0, 1)), None);
         assert_eq!(s.check_append(&batch(3, 1, 1, 2), 0), SequenceCheck::InvalidProducerEpoch { current: 4 });
         assert_eq!(
             s.check_append(&batch(4, 1, 1, 2), 0),
@@ -389,8 +527,78 @@ mod tests {
         let mut s = states(&[ProducerBatch { is_transactional: true, ..batch(0, 0, 2, 20) }]);
         assert_eq!(s.get(7).unwrap().txn_first_offset, Some(20));
         assert_eq!(s.expire(i64::MAX, 1), 0);
-        s.append(&ProducerBatch { is_control: true, is_transactional: true, ..batch(0, -1, 1, 22) });
-        assert_eq!(s.get(7).unwrap().txn_first_offset, None);
+        let ended = s.complete(&marker(0, 3, 22)).unwrap();
+        assert_eq!((ended.first_offset, ended.last_offset, ended.last_stable_offset), (20, 22, 23));
+        assert_eq!((s.get(7).unwrap().txn_first_offset, s.get(7).unwrap().coordinator_epoch), (None, 3));
+        assert_eq!(s.complete(&marker(0, 3, 23)), None, "a repeated marker ends nothing");
+        assert_eq!(s.expire(i64::MAX, 1), 1);
+    }
+
+    #[test]
+    fn the_marker_counts_once_it_is_committed() {
+        let in_txn = |id, sequence, first_offset| ProducerBatch {
+            producer_id: id,
+            is_transactional: true,
+            ..batch(0, sequence, 2, first_offset)
+        };
+        let mut s = states(&[batch(0, 0, 10, 0), in_txn(7, 0, 10), in_txn(8, 0, 12), in_txn(7, 2, 14)]);
+        assert_eq!((s.last_stable(9), s.last_stable(16)), (9, 10));
+        let ended = s.complete(&marker(0, 0, 16)).unwrap();
+        assert_eq!(ended.last_stable_offset, 12, "another transaction is open");
+        assert_eq!(s.first_ongoing(), Some(12));
+        // The marker itself must be below the high watermark.
+        assert_eq!((s.last_stable(16), s.last_stable(17)), (10, 12));
+        s.on_high_watermark(17);
+        assert_eq!(s.last_stable(17), 12);
+        s.complete(&TransactionMarker { producer_id: 8, ..marker(0, 0, 17) });
+        assert_eq!((s.last_stable(17), s.last_stable(18)), (12, 18));
+    }
+
+    #[test]
+    fn a_batch_beside_an_open_transaction_is_refused() {
+        let in_txn =
+            |epoch, sequence| ProducerBatch { is_transactional: true, ..batch(epoch, sequence, 1, 5) };
+        let s = states(&[in_txn(3, 0)]);
+        let refused = SequenceCheck::InvalidTxnState { txn_first_offset: 5 };
+        assert_eq!(s.check_append(&batch(3, 1, 1, 6), 0), refused, "not transactional");
+        assert_eq!(s.check_append(&in_txn(4, 0), 0), refused, "of a newer epoch");
+        assert_eq!(s.check_append(&in_txn(3, 1), 0), SequenceCheck::Accept);
+        assert_eq!(s.check_append(&in_txn(2, 1), 0), SequenceCheck::InvalidProducerEpoch { current: 3 });
+        assert!(matches!(s.check_append(&batch(3, 0, 1, 6), 0), SequenceCheck::Duplicate { .. }));
+    }
+
+    #[test]
+    fn open_transactions_fill_the_room_for_producers() {
+        let mut s = ProducerStates::new(2);
+        for id in 0..2 {
+            s.append(&ProducerBatch { producer_id: id, is_transactional: true, ..batch(0, 0, 1, id) });
+        }
+        assert_eq!(s.check_append(&batch(0, 0, 1, 2), 0), SequenceCheck::TooManyTransactions { open: 2 });
+        // What is in the log counts all the same, and no open transaction is forgotten for it.
+        s.append(&batch(0, 0, 1, 2));
+        assert_eq!((s.len(), s.first_ongoing()), (3, Some(0)));
+    }
+
+    #[test]
+    fn markers_of_older_epochs_are_refused() {
+        use MarkerEpochRule::{Newer, NotOlder};
+        let mut s = states(&[ProducerBatch { is_transactional: true, ..batch(5, 0, 1, 0) }]);
+        assert_eq!(
+            s.check_marker(&TransactionMarker { producer_id: 1, ..marker(0, 0, 1) }, Newer),
+            MarkerCheck::Accept
+        );
+        let fenced = MarkerCheck::InvalidProducerEpoch { current: 5 };
+        assert_eq!([NotOlder, Newer].map(|rule| s.check_marker(&marker(4, 9, 1), rule)), [fenced, fenced]);
+        assert_eq!(s.check_marker(&marker(5, 9, 1), NotOlder), MarkerCheck::Accept);
+        // The marker of an earlier transaction must not end the present one.
+        assert_eq!(s.check_marker(&marker(5, 9, 1), Newer), fenced);
+        assert_eq!(s.check_marker(&marker(6, 9, 1), Newer), MarkerCheck::Accept);
+        s.complete(&marker(6, 9, 1));
+        assert_eq!(s.check_marker(&marker(6, 9, 2), Newer), MarkerCheck::Repeated);
+        assert_eq!(s.check_marker(&marker(6, 9, 2), NotOlder), MarkerCheck::Accept);
+        for rule in [NotOlder, Newer] {
+            assert_eq!(s.check_marker(&marker(7, 8, 2), rule), MarkerCheck::CoordinatorFenced { current: 9 });
+        }
     }
 
     proptest! {

@@ -7,8 +7,8 @@ use std::path::Path;
 use crate::data_dir::TMP_SUFFIX;
 use crate::disk::Disk;
 use crate::error::FileError;
-use crate::poison;
 use crate::segment::{file_name, parse_file_name};
+use crate::{poison, txn_index};
 
 /// The names in a log's directory, sorted out.
 #[derive(Default)]
@@ -17,6 +17,7 @@ pub(super) struct Files {
     pub(super) logs: BTreeMap<i64, u64>,
     pub(super) indexes: BTreeMap<i64, u64>,
     pub(super) time_indexes: BTreeMap<i64, u64>,
+    pub(super) aborted: BTreeSet<i64>,
     pub(super) snapshots: BTreeSet<i64>,
     pub(super) poisoned: bool,
     pub(super) dir_is_new: bool,
@@ -45,11 +46,13 @@ pub(super) fn list_files(disk: &dyn Disk, dir: &Path) -> Result<Files, FileError
             Some((base, "log")) => _ = files.logs.insert(base, entry.len),
             Some((base, "index")) => _ = files.indexes.insert(base, entry.len),
             Some((base, "timeindex")) => _ = files.time_indexes.insert(base, entry.len),
+            Some((base, txn_index::SUFFIX)) => _ = files.aborted.insert(base),
             Some((offset, "snapshot")) => _ = files.snapshots.insert(offset),
             Some(_) | None => {}
         }
     }
-    let orphans: Vec<i64> = files.indexes.keys().chain(files.time_indexes.keys()).copied().collect();
+    let orphans = files.indexes.keys().chain(files.time_indexes.keys()).chain(&files.aborted);
+    let orphans: BTreeSet<i64> = orphans.copied().collect();
     for base in orphans {
         if !files.logs.contains_key(&base) {
             remove_segment_files(disk, dir, base)?;

@@ -4,8 +4,11 @@
 
 use std::ops::Range;
 
-use log_engine::Log;
-use records::{BatchBuilder, BatchHeader, Compression};
+use std::collections::BTreeSet;
+
+use log_engine::{Log, ProducerEvent, ReadError};
+use log_engine_core::{AbortedTransaction, ProducerStates};
+use records::{BatchBuilder, BatchHeader, BatchView, Compression, EndMarker};
 
 /// splitmix64.
 pub(crate) struct Random(u64);
@@ -69,8 +72,17 @@ impl TestBatch {
         compression: Compression,
         producer: Option<(i64, i16, i32)>,
     ) -> TestBatch {
-        let mut builder =
-            BatchBuilder::new().compression(compression).base_offset(base_offset).leader_epoch(epoch);
+        let builder = BatchBuilder::new().compression(compression).base_offset(base_offset);
+        TestBatch::of(builder.leader_epoch(epoch), base_offset, timestamps, value_bytes, producer)
+    }
+
+    fn of(
+        mut builder: BatchBuilder,
+        base_offset: i64,
+        timestamps: &[i64],
+        value_bytes: usize,
+        producer: Option<(i64, i16, i32)>,
+    ) -> TestBatch {
         if let Some((id, producer_epoch, sequence)) = producer {
             builder = builder.producer(id, producer_epoch, sequence);
         }
@@ -83,6 +95,55 @@ impl TestBatch {
         TestBatch { header, bytes, timestamps: timestamps.to_vec() }
     }
 
+    /// The marker of a transaction.
+    pub(crate) fn marker(
+        base_offset: i64,
+        epoch: i32,
+        timestamp: i64,
+        (producer_id, producer_epoch): (i64, i16),
+        marker: EndMarker,
+    ) -> TestBatch {
+        let mut bytes = marker.encode(producer_id, producer_epoch, timestamp).unwrap();
+        records::set_base_offset(&mut bytes, base_offset);
+        records::set_leader_epoch(&mut bytes, epoch);
+        let header = BatchHeader::parse(&bytes).unwrap();
+        TestBatch { header, bytes, timestamps: vec![timestamp] }
+    }
+
+    /// A batch or marker that continues the log, by one of a few producers that write in transactions.
+    fn random_of_transaction(
+        random: &mut Random,
+        appended: &[TestBatch],
+        made: &[TestBatch],
+        end: i64,
+        epoch: i32,
+        now: i64,
+    ) -> TestBatch {
+        let id = 10 + random.below(4) as i64;
+        let of_producer = |b: &&TestBatch| b.header.producer_id == id;
+        let last = made.iter().rev().chain(appended.iter().rev()).find(of_producer);
+        let open = last.is_some_and(|b| !b.header.is_control());
+        let producer_epoch = last.map_or(0, |b| b.header.producer_epoch);
+        // A marker may come twice, and to producers that have written nothing.
+        if random.chance(if open { 45 } else { 3 }) {
+            let marker =
+                EndMarker { is_commit: random.chance(50), coordinator_epoch: random.below(3) as i32 };
+            let producer_epoch = producer_epoch + i16::from(random.chance(30));
+            return TestBatch::marker(end, epoch, now, (id, producer_epoch), marker);
+        }
+        let data = made.iter().rev().chain(appended.iter().rev()).filter(of_producer);
+        let data = data.take_while(|b| b.header.producer_epoch == producer_epoch);
+        let sequence = data.filter(|b| !b.header.is_control()).map(|b| b.header.last_sequence() + 1).next();
+        let builder = BatchBuilder::new().base_offset(end).leader_epoch(epoch).transactional();
+        let timestamps = vec![now; 1 + random.below(3) as usize];
+        let producer = (id, producer_epoch, sequence.unwrap_or(0));
+        TestBatch::of(builder, end, &timestamps, random.below(200) as usize, Some(producer))
+    }
+
+    pub(crate) fn view(&self) -> BatchView<'_> {
+        BatchView::parse(&self.bytes).unwrap()
+    }
+
     /// A batch that continues the log, by one of a few producers or by none, with times that also run backwards.
     pub(crate) fn random(
         random: &mut Random,
@@ -92,6 +153,9 @@ impl TestBatch {
         epoch: i32,
         now: i64,
     ) -> TestBatch {
+        if random.chance(40) {
+            return TestBatch::random_of_transaction(random, appended, made, end, epoch, now);
+        }
         let count = 1 + random.below(4);
         let timestamps: Vec<i64> = (0..count)
             .map(|_| match random.below(20) {
@@ -188,4 +252,121 @@ pub(crate) fn check_lookups(log: &Log, batches: &[TestBatch], random: &mut Rando
         let found = reader.offset_for_timestamp(time, bound).unwrap();
         assert_eq!(found.map(|f| (f.offset, f.timestamp)), expected.copied(), "time {time} below {bound}");
     }
+}
+
+/// What all batches of a log mean for its producers, and which transactions were aborted.
+pub(crate) struct Replayed {
+    pub(crate) producers: ProducerStates,
+    pub(crate) aborted: Vec<AbortedTransaction>,
+}
+
+impl Replayed {
+    pub(crate) fn of(batches: &[TestBatch], producers_max: usize) -> Replayed {
+        let mut replayed = Replayed { producers: ProducerStates::new(producers_max), aborted: Vec::new() };
+        for batch in batches {
+            let completed = ProducerEvent::of(&batch.view()).replay(&mut replayed.producers);
+            replayed.aborted.extend(completed.and_then(|completed| completed.aborted()));
+        }
+        replayed
+    }
+}
+
+/// The model's last stable offset: the first offset of the oldest transaction without a marker below the high watermark.
+fn model_last_stable(batches: &[TestBatch], high_watermark: i64) -> i64 {
+    let mut undecided: Vec<(i64, i64)> = Vec::new();
+    let mut last_stable = high_watermark;
+    for batch in batches.iter().filter(|b| b.header.is_transactional()) {
+        let id = batch.header.producer_id;
+        let open = undecided.iter().position(|&(producer, _)| producer == id);
+        match (batch.header.is_control(), open) {
+            (true, Some(at)) => {
+                let (_, first) = undecided.remove(at);
+                if batch.header.base_offset >= high_watermark {
+                    last_stable = last_stable.min(first);
+                }
+            }
+            (false, None) => undecided.push((id, batch.header.base_offset)),
+            (true, None) | (false, Some(_)) => {}
+        }
+    }
+    undecided.iter().map(|&(_, first)| first).fold(last_stable, i64::min)
+}
+
+/// The model's committed batches of data: without a transaction, or with a commit as the producer's next marker.
+fn model_committed(batches: &[TestBatch], start: i64, last_stable: i64) -> Vec<i64> {
+    let mut committed = Vec::new();
+    for (i, batch) in batches.iter().enumerate() {
+        let header = &batch.header;
+        if header.is_control() || header.last_offset() < start || header.last_offset() >= last_stable {
+            continue;
+        }
+        let is_marker = |b: &&TestBatch| b.header.is_control() && b.header.producer_id == header.producer_id;
+        let outcome = batches[i..].iter().find(is_marker).map(|marker| EndMarker::decode(&marker.view()));
+        if !header.is_transactional() || outcome.is_some_and(|marker| marker.unwrap().is_commit) {
+            committed.push(header.base_offset);
+        }
+    }
+    committed
+}
+
+/// Reads as Kafka's clients do with `isolation.level=read_committed`, in steps of any size.
+fn read_committed(log: &Log, last_stable: i64, random: &mut Random) -> Result<Vec<i64>, ReadError> {
+    let reader = log.reader();
+    let (mut offset, mut seen) = (reader.start(), Vec::new());
+    while offset < last_stable {
+        let slice = reader.read(offset, 100 + random.below(3000) as usize, last_stable, true)?;
+        if slice.is_empty() {
+            break;
+        }
+        let mut aborted = reader.aborted_transactions(offset, slice.next_offset)?;
+        assert!(aborted.is_sorted_by_key(|a| a.first_offset));
+        aborted.reverse();
+        let mut aborting = BTreeSet::new();
+        for batch in records::batches(&slice.to_bytes().unwrap()) {
+            let batch = batch.unwrap();
+            let header = batch.header();
+            while let Some(next) = aborted.pop_if(|a| a.first_offset <= header.last_offset()) {
+                aborting.insert(next.producer_id);
+            }
+            match EndMarker::decode(&batch) {
+                Some(marker) if !marker.is_commit => _ = aborting.remove(&header.producer_id),
+                Some(_) => {}
+                None if header.is_transactional() && aborting.contains(&header.producer_id) => {}
+                None => seen.push(header.base_offset),
+            }
+        }
+        offset = slice.next_offset;
+    }
+    Ok(seen)
+}
+
+/// Compares what a log says of transactions with what its batches say; `high_watermark` is what it was told last.
+pub(crate) fn check_transactions(
+    log: &Log,
+    batches: &[TestBatch],
+    high_watermark: i64,
+    random: &mut Random,
+    lookups: usize,
+) -> Result<(), ReadError> {
+    let (start, end) = (log.start(), log.end());
+    let replayed = Replayed::of(batches, log.config().producers_max);
+    assert_eq!(log.producers(), &replayed.producers, "producers");
+    for _ in 0..lookups {
+        let from = start + random.below((end - start + 1) as u64) as i64;
+        let upper = start + random.below((end - start + 2) as u64) as i64;
+        let mut expected = replayed.aborted.clone();
+        expected.retain(|a| from < upper && a.last_offset >= from && a.first_offset < upper);
+        expected.sort_by_key(|a| (a.first_offset, a.last_offset));
+        let found = log.reader().aborted_transactions(from, upper)?;
+        assert_eq!(found, expected, "aborted within {from}..{upper}");
+        let warm = log.reader().try_aborted_warm(from, upper);
+        assert!(warm.is_none_or(|warm| warm == expected), "aborted within {from}..{upper}, warm");
+    }
+    let least = high_watermark.max(start);
+    let high_watermark = least + random.below((end - least + 1) as u64) as i64;
+    let last_stable = log.producers().last_stable(high_watermark);
+    assert_eq!(last_stable, model_last_stable(batches, high_watermark), "last stable at {high_watermark}");
+    let expected = model_committed(batches, start, last_stable);
+    assert_eq!(read_committed(log, last_stable, random)?, expected, "committed below {last_stable}");
+    Ok(())
 }

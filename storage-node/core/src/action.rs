@@ -134,6 +134,17 @@ pub enum ProduceError {
     /// The producer was fenced by a newer instance of itself.
     #[error("the producer's epoch was fenced by epoch {current}")]
     InvalidProducerEpoch { current: i16 },
+    /// The producer has a transaction open, of which the batch is no part.
+    #[error(
+        "the producer has had a transaction open since offset {txn_first_offset}, and the batch is not part of it"
+    )]
+    InvalidTxnState { txn_first_offset: i64 },
+    /// As many producers as the partition may have in memory have a transaction open. Retry.
+    #[error("{open} transactions are open in this partition, as many as it may have")]
+    TooManyTransactions { open: usize },
+    /// A newer coordinator has written a marker of the producer.
+    #[error("the transaction coordinator's epoch was fenced by epoch {current}")]
+    TransactionCoordinatorFenced { current: i32 },
     /// More producers wait than the partition allows. Retry.
     #[error("too many producers wait for this partition")]
     Busy,

@@ -1,6 +1,6 @@
 //! Everything that can happen to a partition copy: the closed list of [`crate::Replica::step`]'s inputs.
 
-use log_engine_core::{EpochHistory, ProducerStates};
+use log_engine_core::{EpochHistory, MarkerEpochRule, ProducerStates, TransactionOutcome};
 use proto_types::ids::{BrokerEpoch, LeaderEpoch, Millis, NodeId, Offset, PartitionEpoch};
 use proto_types::replication_api::{Marks, SessionAnswer};
 
@@ -18,7 +18,7 @@ pub struct SessionKey(pub u64);
 /// What the replica's own log knows as of now, lent to [`crate::Replica::step`], so that no second copy can differ from it.
 #[derive(Debug, Clone, Copy)]
 pub struct LogFacts<'a> {
-    /// The idempotent producers.
+    /// The idempotent producers and their transactions.
     pub producers: &'a ProducerStates,
     /// Which leader epoch began where.
     pub epochs: &'a EpochHistory,
@@ -32,6 +32,8 @@ pub enum Input {
     NewEpoch(NewEpoch),
     /// A client wants a batch appended. Its bytes stay with the caller.
     Propose(Proposal),
+    /// A transaction coordinator wants a marker appended.
+    ProposeMarker(MarkerProposal),
     /// The append that was asked for is in the log, whose end is now `end`.
     Appended { end: Offset },
     /// The append that was asked for did not happen, and the log is as it was before (a full disk).
@@ -114,6 +116,25 @@ pub struct ProducerStamp {
     pub producer_id: i64,
     pub producer_epoch: i16,
     pub base_sequence: i32,
+    /// The batch is part of a transaction.
+    pub is_transactional: bool,
+}
+
+/// The marker that ends a producer's transaction: one record in a control batch, which the caller keeps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MarkerProposal {
+    pub ticket: Ticket,
+    pub producer_id: i64,
+    pub producer_epoch: i16,
+    /// Epoch of the coordinator that wants it.
+    pub coordinator_epoch: i32,
+    pub outcome: TransactionOutcome,
+    /// Which epoch it must have.
+    pub epoch_rule: MarkerEpochRule,
+    /// Of the control batch, milliseconds.
+    pub timestamp: i64,
+    /// Until when the coordinator waits.
+    pub deadline: Millis,
 }
 
 /// A follower that wants to follow this leader.

@@ -9,6 +9,11 @@ impl Replica {
         let at = &self.positions;
         assert!(at.start <= at.high_watermark, "nothing uncommitted is deleted: {at:?}");
         assert!(at.high_watermark <= at.end, "nothing is committed that is not here: {at:?}");
+        assert!(
+            at.start <= self.last_stable && self.last_stable <= at.high_watermark,
+            "nothing is decided that is not committed: {} {at:?}",
+            self.last_stable
+        );
         assert!(at.flushed <= at.end, "nothing is on disk that was not appended: {at:?}");
         match &self.role {
             Role::Leader(leader) => {

@@ -1,6 +1,8 @@
 //! What only a leader does: take batches, note acks, move the high watermark, answer those who wait.
 
-use log_engine_core::{EpochHistory, ProducerBatch, ProducerStates, SequenceCheck};
+use log_engine_core::{
+    EpochHistory, MarkerCheck, ProducerBatch, ProducerStates, SequenceCheck, TransactionMarker,
+};
 use proto_types::controller_api::ProposedIsr;
 use proto_types::ids::{LeaderEpoch, Millis, NodeId, Offset, PartitionEpoch};
 use proto_types::replication_api::SessionAnswer;
@@ -8,7 +10,7 @@ use proto_types::replication_api::SessionAnswer;
 use crate::action::{Action, DeleteRecordsError, Duplicate, ProduceError, Produced};
 use crate::divergence;
 use crate::followers::{Followers, JoinFrom, LeaderEnd, Progress};
-use crate::input::{Acks, OpenSession, Proposal, SessionKey, Ticket};
+use crate::input::{Acks, MarkerProposal, OpenSession, Proposal, SessionKey, Ticket};
 use crate::isr_proposal::IsrProposal;
 use crate::replica::{Positions, ReplicaConfig};
 use crate::waiters::{Waiter, Waiters};
@@ -148,7 +150,9 @@ impl Leader {
         match check_sequence(producers, &proposal, base_offset, positions.start) {
             Ok(SequenceCheck::Accept) => {}
             Ok(SequenceCheck::Duplicate { first_offset, last_offset, timestamp }) => {
-                return self.on_duplicate(positions, &proposal, first_offset, last_offset, timestamp);
+                let Proposal { ticket, deadline, .. } = proposal;
+                let original = (first_offset, last_offset + 1);
+                return self.answer_committed(positions, ticket, deadline, original, timestamp);
             }
             Ok(SequenceCheck::DuplicateTooOld) => return refuse(ProduceError::DuplicateTooOld),
             Ok(SequenceCheck::OutOfOrderSequence { expected, found }) => {
@@ -157,6 +161,12 @@ impl Leader {
             Ok(SequenceCheck::InvalidProducerEpoch { current }) => {
                 return refuse(ProduceError::InvalidProducerEpoch { current });
             }
+            Ok(SequenceCheck::InvalidTxnState { txn_first_offset }) => {
+                return refuse(ProduceError::InvalidTxnState { txn_first_offset });
+            }
+            Ok(SequenceCheck::TooManyTransactions { open }) => {
+                return refuse(ProduceError::TooManyTransactions { open });
+            }
             Err(OffsetsExhausted) => return refuse(ProduceError::WriteRefused),
         }
         let end = Offset(base_offset.0 + i64::from(proposal.offsets));
@@ -164,13 +174,59 @@ impl Leader {
         Some(Action::Append { ticket: proposal.ticket, base_offset, leader_epoch: self.epoch })
     }
 
+    /// Decides whether a coordinator's marker goes into the log. It is answered once it is committed.
+    pub(crate) fn propose_marker(
+        &mut self,
+        config: &ReplicaConfig,
+        positions: &Positions,
+        producers: &ProducerStates,
+        proposal: &MarkerProposal,
+    ) -> Option<Action> {
+        let &MarkerProposal { ticket, timestamp, deadline, .. } = proposal;
+        let refuse = |error| Some(Action::Reply { ticket, result: Err(error) });
+        let marker = TransactionMarker {
+            producer_id: proposal.producer_id,
+            producer_epoch: proposal.producer_epoch,
+            coordinator_epoch: proposal.coordinator_epoch,
+            outcome: proposal.outcome,
+            offset: positions.end.0,
+            timestamp,
+        };
+        match producers.check_marker(&marker, proposal.epoch_rule) {
+            MarkerCheck::Accept => {}
+            // Where it stands is not remembered, only that it is here.
+            MarkerCheck::Repeated if self.waiters.len() >= config.waiters_max => {
+                return refuse(ProduceError::Busy);
+            }
+            MarkerCheck::Repeated => {
+                let end = positions.end.0;
+                return self.answer_committed(positions, ticket, deadline, (end, end), timestamp);
+            }
+            MarkerCheck::InvalidProducerEpoch { current } => {
+                return refuse(ProduceError::InvalidProducerEpoch { current });
+            }
+            MarkerCheck::CoordinatorFenced { current } => {
+                return refuse(ProduceError::TransactionCoordinatorFenced { current });
+            }
+        }
+        let append = Proposal {
+            ticket,
+            acks: Acks::All,
+            offsets: 1,
+            max_timestamp: timestamp,
+            producer: None,
+            deadline,
+        };
+        self.propose(config, positions, producers, append)
+    }
+
     /// A repetition is answered once its original is committed, whatever the acks: until then it could still vanish.
-    fn on_duplicate(
+    fn answer_committed(
         &mut self,
         positions: &Positions,
-        proposal: &Proposal,
-        first_offset: i64,
-        last_offset: i64,
+        ticket: Ticket,
+        deadline: Millis,
+        (first_offset, end): (i64, i64),
         timestamp: i64,
     ) -> Option<Action> {
         let produced = Produced {
@@ -178,12 +234,10 @@ impl Leader {
             duplicate_of: Some(Duplicate { timestamp }),
             log_start: positions.start,
         };
-        let needed = Offset(last_offset + 1);
-        if needed <= positions.high_watermark {
-            return Some(Action::Reply { ticket: proposal.ticket, result: Ok(produced) });
+        if Offset(end) <= positions.high_watermark {
+            return Some(Action::Reply { ticket, result: Ok(produced) });
         }
-        let waiter = Waiter { ticket: proposal.ticket, produced, deadline: proposal.deadline };
-        self.waiters.add(needed, waiter);
+        self.waiters.add(Offset(end), Waiter { ticket, produced, deadline });
         // A flush of the original is on its way, or its followers' acks are: nothing else is to be done.
         None
     }
@@ -338,8 +392,7 @@ fn check_sequence(
         offset_delta: proposal.offsets - 1,
         last_offset: end - 1,
         timestamp: proposal.max_timestamp,
-        is_transactional: false,
-        is_control: false,
+        is_transactional: stamp.is_transactional,
     };
     Ok(producers.check_append(&batch, log_start.0))
 }

@@ -9,6 +9,9 @@
 //!                            └── consumers ───┘ acks=all waits  └ acks=1 was answered
 //! ```
 //!
+//! Consumers with `isolation.level=read_committed` read up to the *last stable offset*: the first record of the oldest
+//! transaction that has no marker below the high watermark, or the high watermark itself.
+//!
 //! A copy of a partition is a [`Replica`]; [`Replica::step`] takes one [`Input`] and answers with [`Action`]s. It leads
 //! from the moment the metadata says so, in a leader epoch of its own, until the metadata names another leader or its
 //! log fails. Its high watermark is the least position of the in-sync replicas; with one replica that is the leader's
@@ -49,9 +52,9 @@ pub use action::{Action, DeleteRecordsError, Duplicate, ProduceError, Produced};
 pub use effective_config::{ConfigSource, ConfigView, EffectiveConfig};
 pub use followers::FollowerStatus;
 pub use input::{
-    Acks, FollowerAck, FromLeader, Input, IsrAnswered, IsrOutcome, LeaderBatches, LogFacts, NewEpoch,
-    OpenSession, ProducerStamp, Proposal, SessionKey, Ticket,
+    Acks, FollowerAck, FromLeader, Input, IsrAnswered, IsrOutcome, LeaderBatches, LogFacts, MarkerProposal,
+    NewEpoch, OpenSession, ProducerStamp, Proposal, SessionKey, Ticket,
 };
 pub use pump::{Pump, PumpStep, Push};
 pub use replica::{Counters, FlushMode, InSyncStatus, Positions, Replica, ReplicaConfig};
-pub use view::{LeadershipError, Standing, View};
+pub use view::{Isolation, LeadershipError, Standing, View};

@@ -7,13 +7,13 @@
 mod follower_inputs;
 mod leader_inputs;
 
-use log_engine_core::EpochHistory;
+use log_engine_core::{EpochHistory, ProducerStates};
 use proto_types::ids::{LeaderEpoch, Millis, NodeId, Offset, PartitionEpoch};
 
 use crate::action::{Action, DeleteRecordsError, ProduceError};
 use crate::followers::{FollowerStatus, Followers};
 use crate::following::Following;
-use crate::input::{Input, LogFacts, NewEpoch, Proposal, Ticket};
+use crate::input::{Input, LogFacts, MarkerProposal, NewEpoch, Proposal, Ticket};
 use crate::leader::{Leader, leader_end};
 use crate::view::{Standing, View};
 
@@ -110,6 +110,8 @@ pub struct Replica {
     pub(crate) me: NodeId,
     pub(crate) config: ReplicaConfig,
     pub(crate) positions: Positions,
+    /// Everything below is committed and no part of an undecided transaction.
+    pub(crate) last_stable: Offset,
     pub(crate) role: Role,
     pub(crate) leader_epoch: LeaderEpoch,
     pub(crate) partition_epoch: PartitionEpoch,
@@ -132,6 +134,7 @@ impl Replica {
             me,
             config,
             positions,
+            last_stable: start,
             role: Role::Offline(OfflineReason::NoLeader),
             leader_epoch: LeaderEpoch(-1),
             partition_epoch: PartitionEpoch(-1),
@@ -151,11 +154,12 @@ impl Replica {
     /// If an invariant does not hold: going on would lose or duplicate records.
     pub fn step(&mut self, now: Millis, log: LogFacts<'_>, input: Input) -> Vec<Action> {
         let mut actions = Vec::new();
-        let high_watermark_before = self.positions.high_watermark;
+        let (high_watermark_before, last_stable_before) = (self.positions.high_watermark, self.last_stable);
         let cut = matches!(input, Input::Truncated { .. } | Input::Restarted { .. });
         match input {
             Input::NewEpoch(new) => self.on_new_epoch(now, log.epochs, new, &mut actions),
             Input::Propose(proposal) => self.on_propose(log, proposal, &mut actions),
+            Input::ProposeMarker(proposal) => self.on_propose_marker(log.producers, proposal, &mut actions),
             Input::Appended { end } => self.on_appended(now, end, &mut actions),
             Input::AppendRefused => self.on_append_refused(now, &mut actions),
             Input::LogFailed => self.on_log_failed(&mut actions),
@@ -176,10 +180,14 @@ impl Replica {
             Input::ConfigChanged(config) => self.on_config_changed(now, config),
             Input::Tick => {}
         }
-        self.settle(now, log.epochs, &mut actions);
+        self.settle(now, log, &mut actions);
         assert!(
             cut || self.positions.high_watermark >= high_watermark_before,
             "the high watermark never moves back"
+        );
+        assert!(
+            cut || self.last_stable >= last_stable_before,
+            "the last stable offset never moves back: a transaction begins at the end of the log"
         );
         self.check_invariants();
         if actions.len() > 1 {
@@ -204,8 +212,7 @@ impl Replica {
             leader_epoch,
             start: at.start,
             high_watermark: at.high_watermark,
-            // Without transactions every committed record is decided.
-            last_stable: at.high_watermark,
+            last_stable: self.last_stable,
             end: at.end,
             committed_to_epoch_start: match &self.role {
                 Role::Leader(leader) => at.high_watermark >= leader.epoch_start,
@@ -255,7 +262,7 @@ impl Replica {
 
     /// What follows from the new state, whatever the input was: high watermark, answers, proposals, sessions, flush,
     /// publication.
-    fn settle(&mut self, now: Millis, epochs: &EpochHistory, actions: &mut Vec<Action>) {
+    fn settle(&mut self, now: Millis, log: LogFacts<'_>, actions: &mut Vec<Action>) {
         match &mut self.role {
             Role::Leader(leader) => {
                 self.positions.high_watermark = leader.high_watermark(&self.config, &self.positions);
@@ -267,10 +274,13 @@ impl Replica {
                 actions.extend(proposal);
             }
             Role::Follower(following) => {
-                following.settle(now, &self.positions, epochs, &mut self.last_session, actions);
+                following.settle(now, &self.positions, log.epochs, &mut self.last_session, actions);
             }
             Role::Offline(_) => {}
         }
+        let at = &self.positions;
+        // Records of an open transaction may have been deleted meanwhile.
+        self.last_stable = Offset(log.producers.last_stable(at.high_watermark.0)).max(at.start);
         let failed = matches!(self.role, Role::Offline(OfflineReason::LogFailed));
         let unflushed = self.positions.flushed < self.positions.end;
         if self.config.flush == FlushMode::Ack && unflushed && !self.flushing && !failed {
@@ -386,6 +396,22 @@ impl Replica {
             Role::Offline(reason) => {
                 Some(Action::Reply { ticket: proposal.ticket, result: Err(reason.produce_error()) })
             }
+        });
+    }
+
+    fn on_propose_marker(
+        &mut self,
+        producers: &ProducerStates,
+        proposal: MarkerProposal,
+        actions: &mut Vec<Action>,
+    ) {
+        let refuse = |error| Some(Action::Reply { ticket: proposal.ticket, result: Err(error) });
+        actions.extend(match &mut self.role {
+            Role::Leader(leader) => {
+                leader.propose_marker(&self.config, &self.positions, producers, &proposal)
+            }
+            Role::Follower(_) => refuse(ProduceError::NotLeader),
+            Role::Offline(reason) => refuse(reason.produce_error()),
         });
     }
 

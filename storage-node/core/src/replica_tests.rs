@@ -89,6 +89,7 @@ impl Bench {
                 producer_id,
                 producer_epoch,
                 base_sequence,
+                is_transactional: false,
             }),
             deadline: Millis(self.now + 100),
         };
@@ -106,7 +107,6 @@ impl Bench {
                     last_offset: end - 1,
                     timestamp: proposal.max_timestamp,
                     is_transactional: false,
-                    is_control: false,
                 });
             }
             actions.extend(self.step(Input::Appended { end: Offset(end) }));

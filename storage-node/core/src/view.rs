@@ -23,6 +23,15 @@ pub struct View {
     pub committed_to_epoch_start: bool,
 }
 
+/// What a consumer wants to see (`isolation.level`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Isolation {
+    /// Everything that is committed to the log.
+    ReadUncommitted,
+    /// Nothing of transactions that are open or were aborted.
+    ReadCommitted,
+}
+
 /// Whether the copy answers clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Standing {
@@ -51,6 +60,14 @@ pub enum LeadershipError {
 }
 
 impl View {
+    /// The first offset that a consumer may not read.
+    pub fn readable_end(&self, isolation: Isolation) -> Offset {
+        match isolation {
+            Isolation::ReadUncommitted => self.high_watermark,
+            Isolation::ReadCommitted => self.last_stable,
+        }
+    }
+
     /// Checks that the copy leads, in the epoch that the client believes in (−1: it does not say).
     pub fn check_leader(&self, requested_epoch: i32) -> Result<(), LeadershipError> {
         let current = self.leader_epoch;

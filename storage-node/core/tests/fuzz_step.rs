@@ -171,7 +171,15 @@ impl World {
             .collect();
         let offsets = self.rng.random_range(1..5);
         let Some(last) = batches.last().copied() else {
-            return (Some(ProducerStamp { producer_id, producer_epoch: 0, base_sequence: 0 }), offsets);
+            return (
+                Some(ProducerStamp {
+                    producer_id,
+                    producer_epoch: 0,
+                    base_sequence: 0,
+                    is_transactional: false,
+                }),
+                offsets,
+            );
         };
         let stamp = last.producer.unwrap();
         let next = stamp.base_sequence + (last.end - last.base) as i32;
@@ -187,7 +195,15 @@ impl World {
             }
             _ => {
                 let producer_epoch = stamp.producer_epoch + self.rng.random_range(0..2);
-                (Some(ProducerStamp { producer_id, producer_epoch, base_sequence: 0 }), offsets)
+                (
+                    Some(ProducerStamp {
+                        producer_id,
+                        producer_epoch,
+                        base_sequence: 0,
+                        is_transactional: false,
+                    }),
+                    offsets,
+                )
             }
         }
     }
@@ -390,7 +406,6 @@ impl World {
                 last_offset: self.end - 1,
                 timestamp: proposal.max_timestamp,
                 is_transactional: false,
-                is_control: false,
             });
         }
         self.log.push(Batch { base, end: self.end, producer: proposal.producer });

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use log_engine::FlushDone;
+use log_engine_core::{MarkerEpochRule, TransactionOutcome};
 use proto_types::coordinator_api::{ShardAppended, ShardLogError};
 use proto_types::ids::{CoordinatorEpoch, Millis, Offset, TopicPartition};
 use proto_types::replication_api::{Marks, SessionAnswer};
@@ -30,6 +31,8 @@ pub(crate) enum Event {
     Settings { id: TopicPartition, settings: Arc<TopicSettings>, done: oneshot::Sender<()> },
     /// Append a batch.
     Produce(Produce),
+    /// Append a transaction marker.
+    WriteMarker(WriteMarker),
     /// Move the log's start.
     DeleteRecords(DeleteRecords),
     /// Tell how far followers are.
@@ -84,6 +87,28 @@ pub(crate) struct Produce {
     pub(crate) deadline: Millis,
     pub(crate) reply: oneshot::Sender<Result<ProduceOutcome, ProduceError>>,
     pub(crate) permit: Permit,
+}
+
+/// See [`Event::WriteMarker`].
+#[derive(Debug)]
+pub(crate) struct WriteMarker {
+    pub(crate) id: TopicPartition,
+    pub(crate) marker: MarkerToWrite,
+    /// Monotonic; until when the coordinator waits.
+    pub(crate) deadline: Millis,
+    pub(crate) reply: oneshot::Sender<Result<ProduceOutcome, ProduceError>>,
+    pub(crate) permit: Permit,
+}
+
+/// What a transaction coordinator wants in the log of a partition that a transaction wrote to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct MarkerToWrite {
+    pub(crate) producer_id: i64,
+    pub(crate) producer_epoch: i16,
+    pub(crate) coordinator_epoch: i32,
+    pub(crate) outcome: TransactionOutcome,
+    /// Which epoch it must have.
+    pub(crate) epoch_rule: MarkerEpochRule,
 }
 
 /// See [`Event::DeleteRecords`].

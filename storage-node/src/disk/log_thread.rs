@@ -179,6 +179,10 @@ impl Running {
                 true => self.with_slot(produce.id, |slot| slot.produce(produce)),
                 false => drop(produce.reply.send(Err(ProduceError::NotLeader))),
             },
+            Event::WriteMarker(request) => match self.slots.contains_key(&request.id) {
+                true => self.with_slot(request.id, |slot| slot.write_marker(request)),
+                false => drop(request.reply.send(Err(ProduceError::NotLeader))),
+            },
             Event::DeleteRecords(request) => match self.slots.contains_key(&request.id) {
                 true => self.with_slot(request.id, |slot| slot.delete_records(request)),
                 false => drop(request.reply.send(Err(DeleteRecordsError::NotLeader))),

@@ -2,10 +2,12 @@
 //!
 //! [`Slot::step`] is the loop of the state machine: ask the replica what to do, do it in order, feed back what came of it.
 
+mod marker;
 mod replicate;
 mod shard;
+mod unread;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
@@ -13,8 +15,8 @@ use log_engine::{AppendError, DetachedLog, FlushDone, FlushHandle, Log};
 use proto_types::ids::{LeaderEpoch, Millis, NodeId, Offset};
 use records::{BatchHeader, TimestampType};
 use storage_node_core::{
-    Action, DeleteRecordsError, Input, LogFacts, ProduceError, Produced, ProducerStamp, Proposal, Replica,
-    Standing, Ticket, View,
+    Action, DeleteRecordsError, Input, Isolation, LogFacts, ProduceError, Produced, ProducerStamp, Proposal,
+    Replica, Standing, Ticket, View,
 };
 use tokio::sync::oneshot;
 
@@ -28,9 +30,7 @@ use crate::replication::Replication;
 use crate::replication::follower_session::LogEnds;
 use replicate::Replicating;
 use shard::{ShardState, WaitingShard};
-
-/// Appends whose sizes are remembered one by one until they are committed; beyond it they are added up.
-const UNCOMMITTED_MAX: usize = 1024;
+use unread::Unread;
 
 /// Somebody who waits for an answer.
 enum Waiting {
@@ -67,8 +67,10 @@ pub(crate) struct Slot {
     /// Files of logs that were dropped, for somebody who has time to remove them.
     pub(crate) dropped_logs: Vec<DetachedLog>,
     next_ticket: u64,
-    /// Appends that are not committed: end offset and bytes, in order.
-    uncommitted: VecDeque<(Offset, i64)>,
+    /// Appends that are not committed.
+    uncommitted: Unread,
+    /// Appends that are not decided: not committed, or behind an open transaction.
+    undecided: Unread,
     /// A flush has to be handed to the flushers.
     pub(crate) flush_wanted: bool,
     /// The same, after a pause.
@@ -107,7 +109,8 @@ impl Slot {
             replicating: Replicating::new(replication),
             dropped_logs: Vec::new(),
             next_ticket: 0,
-            uncommitted: VecDeque::new(),
+            uncommitted: Unread::default(),
+            undecided: Unread::default(),
             flush_wanted: false,
             flush_again: false,
             flushing_since: None,
@@ -147,6 +150,7 @@ impl Slot {
                 producer_id: header.producer_id,
                 producer_epoch: header.producer_epoch,
                 base_sequence: header.base_sequence,
+                is_transactional: header.is_transactional(),
             }),
             deadline: produce.deadline,
         };
@@ -409,15 +413,12 @@ impl Slot {
 
     fn publish(&mut self, view: View) {
         let before = std::mem::replace(&mut *self.shared.view.write(), view);
-        let mut committed = 0;
-        while let Some(&(end, bytes)) = self.uncommitted.front()
-            && end <= view.high_watermark
-        {
-            committed += bytes;
-            self.uncommitted.pop_front();
-        }
-        if committed > 0 {
-            self.shared.fetch_waiters.on_committed(committed);
+        let committed = self.uncommitted.take_below(view.high_watermark);
+        self.shared.fetch_waiters.on_readable(Isolation::ReadUncommitted, committed);
+        let decided = self.undecided.take_below(view.last_stable);
+        self.shared.fetch_waiters.on_readable(Isolation::ReadCommitted, decided);
+        if before.high_watermark != view.high_watermark {
+            self.log.on_high_watermark(view.high_watermark.0);
         }
         let leadership = |view: &View| (view.standing, view.leader_epoch);
         if leadership(&before) != leadership(&view) || before.start != view.start {
@@ -432,12 +433,8 @@ impl Slot {
     }
 
     fn note_uncommitted(&mut self, end: Offset, bytes: usize) {
-        let bytes = bytes as i64;
-        let full = self.uncommitted.len() >= UNCOMMITTED_MAX;
-        match self.uncommitted.back_mut() {
-            Some(last) if full => *last = (end, last.1 + bytes),
-            _ => self.uncommitted.push_back((end, bytes)),
-        }
+        self.uncommitted.push(end, bytes);
+        self.undecided.push(end, bytes);
     }
 
     fn fail(&mut self, error: &dyn std::fmt::Display) {

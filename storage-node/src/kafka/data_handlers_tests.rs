@@ -19,18 +19,18 @@ use uuid::Uuid;
 use super::handlers;
 use crate::test_node::{TestNode, live_node, topic, topic_id};
 
-const TOPIC: &str = "ad-events";
+pub(super) const TOPIC: &str = "ad-events";
 /// The epoch in which [`topic`] makes its partitions led.
 const EPOCH: i32 = 3;
 
-struct World {
-    test: TestNode,
+pub(super) struct World {
+    pub(super) test: TestNode,
     directory: tempfile::TempDir,
 }
 
 impl World {
     /// One topic of three partitions, all led here, with these configs.
-    async fn new(configs: &[(&str, &str)]) -> Self {
+    pub(super) async fn new(configs: &[(&str, &str)]) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let mut changes = live_node(1);
         changes.extend(topic(1, TOPIC, 3, &[1]));
@@ -40,7 +40,7 @@ impl World {
     }
 
     /// Stops the node cleanly and starts it again on the same directory, as a new incarnation with a new epoch.
-    async fn restart(self, epoch: i32) -> Self {
+    pub(super) async fn restart(self, epoch: i32) -> Self {
         let mut changes = live_node(1);
         changes.extend(topic(1, TOPIC, 3, &[1]));
         changes.extend((0..3).map(|index| led_by(1, index, epoch)));
@@ -97,13 +97,13 @@ impl World {
     }
 
     /// Produces and expects success: the base offset.
-    async fn append(&self, partition: i32, batch: Vec<u8>) -> i64 {
+    pub(super) async fn append(&self, partition: i32, batch: Vec<u8>) -> i64 {
         let response = self.produce(-1, partition, batch).await;
         assert_eq!(response.error_code, ErrorCode::None, "{response:?}");
         response.base_offset
     }
 
-    async fn fetch(&self, version: i16, request: fetch::FetchRequest) -> fetch::FetchResponse {
+    pub(super) async fn fetch(&self, version: i16, request: fetch::FetchRequest) -> fetch::FetchResponse {
         let response =
             handlers::fetch::handle(Arc::clone(&self.test.node), self.test.context(version), request).await;
         crate::test_node::assert_encodes::<fetch::FetchRequest>(&response, version);
@@ -111,23 +111,38 @@ impl World {
     }
 
     /// Reads one partition from an offset without waiting.
-    async fn read(&self, partition: i32, offset: i64) -> fetch::PartitionData {
+    pub(super) async fn read(&self, partition: i32, offset: i64) -> fetch::PartitionData {
         let mut response = self.fetch(12, fetch_request(0, &[(partition, offset)])).await;
         response.responses.remove(0).partitions.remove(0)
     }
 
     async fn list_offset(&self, partition: i32, timestamp: i64) -> (ErrorCode, i64, i64, i32) {
+        let found = self.list_offsets(partition, timestamp, 0).await;
+        (found.error_code, found.offset, found.timestamp, found.leader_epoch)
+    }
+
+    /// The offset alone, at an isolation level.
+    pub(super) async fn list_offset_at(&self, partition: i32, timestamp: i64, isolation_level: i8) -> i64 {
+        self.list_offsets(partition, timestamp, isolation_level).await.offset
+    }
+
+    async fn list_offsets(
+        &self,
+        partition: i32,
+        timestamp: i64,
+        isolation_level: i8,
+    ) -> list_offsets::ListOffsetsPartitionResponse {
         let partition = list_offsets::ListOffsetsPartition {
             partition_index: partition,
             current_leader_epoch: -1,
             timestamp,
         };
         let topic = list_offsets::ListOffsetsTopic { name: TOPIC.into(), partitions: vec![partition] };
-        let request = list_offsets::ListOffsetsRequest { topics: vec![topic], ..Default::default() };
+        let request =
+            list_offsets::ListOffsetsRequest { topics: vec![topic], isolation_level, ..Default::default() };
         let node = Arc::clone(&self.test.node);
         let mut response = handlers::list_offsets::handle(node, self.test.context(11), request).await;
-        let found = response.topics.remove(0).partitions.remove(0);
-        (found.error_code, found.offset, found.timestamp, found.leader_epoch)
+        response.topics.remove(0).partitions.remove(0)
     }
 
     async fn delete_records(&self, partition: i32, offset: i64) -> (ErrorCode, i64) {
@@ -169,7 +184,7 @@ fn led_by(leader: i32, index: i32, epoch: i32) -> MetadataChange {
     }
 }
 
-fn batch(values: &[&str]) -> Vec<u8> {
+pub(super) fn batch(values: &[&str]) -> Vec<u8> {
     batch_at(1_000, values)
 }
 
@@ -189,7 +204,7 @@ fn idempotent(producer: i64, sequence: i32, values: &[&str]) -> Vec<u8> {
     builder.build()
 }
 
-fn fetch_request(max_wait_ms: i32, partitions: &[(i32, i64)]) -> fetch::FetchRequest {
+pub(super) fn fetch_request(max_wait_ms: i32, partitions: &[(i32, i64)]) -> fetch::FetchRequest {
     let partition = |&(partition, fetch_offset): &(i32, i64)| fetch::FetchPartition {
         partition,
         fetch_offset,
@@ -205,7 +220,7 @@ fn fetch_request(max_wait_ms: i32, partitions: &[(i32, i64)]) -> fetch::FetchReq
 }
 
 /// The bytes of fetched records, read as the connection would.
-fn bytes_of(records: &Option<Records>) -> Vec<u8> {
+pub(super) fn bytes_of(records: &Option<Records>) -> Vec<u8> {
     use std::os::unix::fs::FileExt;
     let from_region = |region: &Region| {
         let file = Arc::clone(&region.source).downcast::<std::fs::File>().expect("regions are of files");

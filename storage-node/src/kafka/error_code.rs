@@ -108,13 +108,17 @@ impl From<ProduceError> for KafkaError {
             ProduceError::NotLeader => ErrorCode::NotLeaderOrFollower,
             ProduceError::NotEnoughReplicas { .. } => ErrorCode::NotEnoughReplicas,
             ProduceError::NotEnoughReplicasAfterAppend { .. } => ErrorCode::NotEnoughReplicasAfterAppend,
-            // Both are worth a retry, and this is the code that all clients retry without asking for metadata.
-            ProduceError::TimedOut | ProduceError::Busy => ErrorCode::RequestTimedOut,
+            // All are worth a retry, and this is the code that all clients retry without asking for metadata.
+            ProduceError::TimedOut | ProduceError::Busy | ProduceError::TooManyTransactions { .. } => {
+                ErrorCode::RequestTimedOut
+            }
             ProduceError::OutOfOrderSequence { .. } => ErrorCode::OutOfOrderSequenceNumber,
             // Clients take it for success without an offset, which it is.
             // Not DUPLICATE_SEQUENCE_NUMBER, which clients take for success: it is not known to be there.
             ProduceError::DuplicateTooOld => ErrorCode::OutOfOrderSequenceNumber,
             ProduceError::InvalidProducerEpoch { .. } => ErrorCode::InvalidProducerEpoch,
+            ProduceError::InvalidTxnState { .. } => ErrorCode::InvalidTxnState,
+            ProduceError::TransactionCoordinatorFenced { .. } => ErrorCode::TransactionCoordinatorFenced,
             ProduceError::WriteRefused | ProduceError::LogFailed => ErrorCode::KafkaStorageError,
         };
         Self::new(code, error.to_string())

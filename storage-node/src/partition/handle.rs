@@ -19,7 +19,8 @@ use super::fetch_wait::FetchWaiters;
 use super::settings::TopicSettings;
 use super::tail::Tail;
 use crate::disk::event::{
-    AppendToShard, DeleteRecords, DescribeFollowers, Event, FollowersOf, LedPartition, Produce,
+    AppendToShard, DeleteRecords, DescribeFollowers, Event, FollowersOf, LedPartition, MarkerToWrite,
+    Produce, WriteMarker,
 };
 use crate::disk::event_queue::EventQueue;
 
@@ -187,6 +188,21 @@ impl PartitionHandle {
         };
         self.shared.queue.push(Event::Produce(produce)).map_err(|_| ProduceError::NotLeader)?;
         Ok(PendingProduce(answer))
+    }
+
+    /// Appends the marker that ends a transaction. Answers once it is committed.
+    #[cfg_attr(not(test), expect(dead_code, reason = "transaction coordinators will call it"))]
+    pub(crate) async fn write_marker(
+        &self,
+        marker: MarkerToWrite,
+        deadline: Millis,
+    ) -> Result<ProduceOutcome, ProduceError> {
+        let gone = ProduceError::NotLeader;
+        let (reply, answer) = oneshot::channel();
+        let permit = self.shared.queue.permit(0).await.map_err(|_| gone)?;
+        let event = WriteMarker { id: self.shared.id, marker, deadline, reply, permit };
+        self.shared.queue.push(Event::WriteMarker(event)).map_err(|_| gone)?;
+        answer.await.unwrap_or(Err(gone))
     }
 
     /// Tells the log thread something that is bounded by what it is about. A queue that is closed belongs to a node that

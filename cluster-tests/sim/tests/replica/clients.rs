@@ -73,6 +73,7 @@ impl Producer {
             producer_id: self.producer_id,
             producer_epoch: 0,
             base_sequence: self.next_sequence[partition],
+            is_transactional: false,
         });
         Wanted { partition, records: 1 + rng.below(4) as i32, bytes: 50 + rng.below(300) as u64, stamp }
     }
@@ -102,6 +103,8 @@ impl Producer {
             Err(
                 ProduceError::OutOfOrderSequence { .. }
                 | ProduceError::InvalidProducerEpoch { .. }
+                | ProduceError::InvalidTxnState { .. }
+                | ProduceError::TransactionCoordinatorFenced { .. }
                 | ProduceError::DuplicateTooOld,
             ) => Verdict::Gap,
             Err(
@@ -110,6 +113,7 @@ impl Producer {
                 | ProduceError::NotEnoughReplicasAfterAppend { .. }
                 | ProduceError::TimedOut
                 | ProduceError::Busy
+                | ProduceError::TooManyTransactions { .. }
                 | ProduceError::WriteRefused
                 | ProduceError::LogFailed,
             ) => Verdict::Again,

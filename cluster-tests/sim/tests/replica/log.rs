@@ -30,7 +30,6 @@ impl Batch {
             last_offset: self.end - 1,
             timestamp: self.timestamp,
             is_transactional: false,
-            is_control: false,
         })
     }
 }

@@ -296,7 +296,8 @@ impl Slot {
     }
 
     fn after_cut(&mut self, end: Offset) {
-        self.uncommitted.retain(|(uncommitted, _)| *uncommitted <= end);
+        self.uncommitted.cut(end);
+        self.undecided.cut(end);
         *self.shared.epochs.write() = self.log.epochs().clone();
         self.shard.forget_last();
     }

@@ -12,15 +12,15 @@ use std::time::Duration;
 
 use kafka_wire::RequestContext;
 use kafka_wire_core::messages::fetch::{
-    EpochEndOffset, FetchRequest, FetchResponse, FetchTopic, FetchableTopicResponse, ForgottenTopic,
-    LeaderIdAndEpoch, NodeEndpoint, PartitionData,
+    AbortedTransaction, EpochEndOffset, FetchRequest, FetchResponse, FetchTopic, FetchableTopicResponse,
+    ForgottenTopic, LeaderIdAndEpoch, NodeEndpoint, PartitionData,
 };
 use kafka_wire_core::{ErrorCode, Part, Records, Region};
-use log_engine::{LogSlice, ReadError, SlicePart};
+use log_engine::{LogReader, LogSlice, ReadError, SlicePart};
 use proto_types::ids::{NodeId, PartitionIndex};
 use proto_types::metadata::PartitionState;
 use storage_node_core::image::ClusterImage;
-use storage_node_core::{LeadershipError, Standing, View};
+use storage_node_core::{Isolation, LeadershipError, Standing, View};
 
 use crate::kafka::error_code::KafkaError;
 use crate::kafka::fetch_sessions::{PartitionKey, SessionRequest, Wanted};
@@ -51,7 +51,10 @@ pub(crate) async fn handle(node: Arc<Node>, context: RequestContext, request: Fe
     let read = Read {
         node: &node,
         bytes_max: usize::try_from(request.max_bytes).unwrap_or(0).min(node.fetch_bytes_max()),
-        read_committed: request.isolation_level == READ_COMMITTED,
+        isolation: match request.isolation_level {
+            READ_COMMITTED => Isolation::ReadCommitted,
+            _ => Isolation::ReadUncommitted,
+        },
         from_followers: version >= FOLLOWER_MIN,
         listener: &context.listener.name,
         rack: (node.replica_selector() == ReplicaSelector::RackAware && !request.rack_id.is_empty())
@@ -66,7 +69,7 @@ pub(crate) async fn handle(node: Arc<Node>, context: RequestContext, request: Fe
     };
     let mut found = read.all(&session.partitions).await;
     if found.bytes < bytes_min && !found.answer_now && !found.waiting_at.is_empty() && !wait.is_zero() {
-        wait_for_more(&found, bytes_min, wait, &context).await;
+        wait_for_more(&found, read.isolation, bytes_min, wait, &context).await;
         found = read.all(&session.partitions).await;
     }
     node.partitions().metrics().on_fetched(found.bytes);
@@ -117,7 +120,7 @@ fn session_request(version: i16, request: FetchRequest) -> SessionRequest {
 struct Read<'a> {
     node: &'a Node,
     bytes_max: usize,
-    read_committed: bool,
+    isolation: Isolation,
     /// Whether a follower may answer.
     from_followers: bool,
     listener: &'a str,
@@ -138,7 +141,7 @@ struct Found {
 
 struct WaitingAt {
     handle: PartitionHandle,
-    /// The partition's count of committed bytes before it was read.
+    /// The partition's count of readable bytes before it was read.
     seen: i64,
     /// Bytes that would still be read of it.
     room: i64,
@@ -157,8 +160,8 @@ impl Read<'_> {
                 }
             };
             data.partition_index = key.partition;
-            if self.read_committed && data.error_code == ErrorCode::None {
-                data.aborted_transactions = Some(Vec::new());
+            if self.isolation == Isolation::ReadCommitted && data.error_code == ErrorCode::None {
+                data.aborted_transactions.get_or_insert_default();
             }
             found.partitions.push((key.clone(), data));
         }
@@ -175,7 +178,7 @@ impl Read<'_> {
         let topic = find_partition::topic(image, &key.topic)?;
         let handle = find_partition::partition(self.node.partitions(), topic, key.partition)?;
         // Taken before the view: what is committed in between counts once more, and never too little.
-        let seen = handle.fetch_waiters().committed_bytes();
+        let seen = handle.fetch_waiters().readable_bytes(self.isolation);
         let view = handle.view();
         let state = topic.partitions.get(&PartitionIndex(key.partition));
         self.check_reader(image, state, &view, wanted.current_leader_epoch)?;
@@ -205,19 +208,21 @@ impl Read<'_> {
         let bytes_max = usize::try_from(wanted.bytes_max).unwrap_or(0);
         let left = self.bytes_max.saturating_sub(found.bytes);
         let min_one = found.bytes == 0;
-        let slice = match self.read(&handle, &view, wanted.fetch_offset, bytes_max.min(left), min_one).await {
-            Ok(slice) => slice,
-            Err(error) => {
-                found.answer_now = true;
-                data.error_code = read_error(&handle, &error);
-                return Ok(data);
-            }
-        };
-        let len = slice.len();
+        let found_here =
+            match self.read(&handle, &view, wanted.fetch_offset, bytes_max.min(left), min_one).await {
+                Ok(found_here) => found_here,
+                Err(error) => {
+                    found.answer_now = true;
+                    data.error_code = read_error(&handle, &error);
+                    return Ok(data);
+                }
+            };
+        let len = found_here.slice.len();
         found.bytes += len;
         let room = bytes_max.saturating_sub(len) as i64;
         found.waiting_at.push(WaitingAt { handle, seen, room: room.max(1) });
-        data.records = Some(to_records(slice));
+        data.records = Some(to_records(found_here.slice));
+        data.aborted_transactions = found_here.aborted;
         Ok(data)
     }
 
@@ -258,7 +263,8 @@ impl Read<'_> {
         read_replica::nearest(image, self.node.id(), state, handle, reader).await
     }
 
-    /// Reads at once if nothing has to be waited for, else on a thread that may wait.
+    /// Reads at once if nothing has to be waited for, else on a thread that may wait. Everything of one answer is by the same
+    /// view: records by a later one could be of a transaction that the answer's list of aborted ones does not know.
     async fn read(
         &self,
         handle: &PartitionHandle,
@@ -266,30 +272,90 @@ impl Read<'_> {
         offset: i64,
         bytes_max: usize,
         min_one: bool,
-    ) -> Result<LogSlice, ReadError> {
-        let bound = if self.read_committed { view.last_stable.0 } else { view.high_watermark.0 };
-        if let Some(read) = handle.reader().try_read_warm(offset, bytes_max, bound, min_one) {
+    ) -> Result<FoundInLog, ReadError> {
+        // Planted: the last stable offset is read a second time.
+        let view = if cfg!(weir_planted_bug = "B20") { &handle.view() } else { view };
+        let range = Range { offset, bytes_max, bound: view.readable_end(self.isolation).0, min_one };
+        let isolation = self.isolation;
+        if let Some(read) = range.try_read_warm(handle.reader(), isolation) {
             return read;
         }
         let partitions = self.node.partitions();
         partitions.metrics().on_cold_read();
         let reader = handle.reader().clone();
-        let read = partitions.read_pool().run(move || reader.read(offset, bytes_max, bound, min_one)).await;
+        let read = partitions.read_pool().run(move || range.read(&reader, isolation)).await;
         read.unwrap_or_else(|failed| {
             tracing::error!(partition = %handle.id(), error = %failed, "a cold read failed");
-            Ok(LogSlice { parts: Vec::new(), next_offset: offset })
+            let slice = LogSlice { parts: Vec::new(), next_offset: offset };
+            Ok(FoundInLog { slice, aborted: None })
         })
     }
 }
 
+/// What is wanted of a log.
+#[derive(Clone, Copy)]
+struct Range {
+    offset: i64,
+    bytes_max: usize,
+    /// First offset that may not be read.
+    bound: i64,
+    min_one: bool,
+}
+
+/// Records, and for read-committed consumers the aborted transactions among them.
+struct FoundInLog {
+    slice: LogSlice,
+    aborted: Option<Vec<AbortedTransaction>>,
+}
+
+impl Range {
+    /// Without ever waiting: `None` if something is not in memory.
+    fn try_read_warm(
+        self,
+        reader: &LogReader,
+        isolation: Isolation,
+    ) -> Option<Result<FoundInLog, ReadError>> {
+        let slice = match reader.try_read_warm(self.offset, self.bytes_max, self.bound, self.min_one)? {
+            Ok(slice) => slice,
+            Err(error) => return Some(Err(error)),
+        };
+        let aborted = match isolation {
+            Isolation::ReadUncommitted => None,
+            Isolation::ReadCommitted => Some(reader.try_aborted_warm(self.offset, slice.next_offset)?),
+        };
+        Some(Ok(FoundInLog { slice, aborted: aborted.map(to_aborted) }))
+    }
+
+    /// Waits for the disk.
+    fn read(self, reader: &LogReader, isolation: Isolation) -> Result<FoundInLog, ReadError> {
+        let slice = reader.read(self.offset, self.bytes_max, self.bound, self.min_one)?;
+        let aborted = match isolation {
+            Isolation::ReadUncommitted => None,
+            Isolation::ReadCommitted => Some(reader.aborted_transactions(self.offset, slice.next_offset)?),
+        };
+        Ok(FoundInLog { slice, aborted: aborted.map(to_aborted) })
+    }
+}
+
+fn to_aborted(aborted: Vec<log_engine_core::AbortedTransaction>) -> Vec<AbortedTransaction> {
+    let aborted = aborted.into_iter();
+    aborted.map(|a| AbortedTransaction { producer_id: a.producer_id, first_offset: a.first_offset }).collect()
+}
+
 /// Waits until enough is committed, something else happens, the time is over, or the server stops.
-async fn wait_for_more(found: &Found, bytes_min: usize, wait: Duration, context: &RequestContext) {
+async fn wait_for_more(
+    found: &Found,
+    isolation: Isolation,
+    bytes_min: usize,
+    wait: Duration,
+    context: &RequestContext,
+) {
     let missing = bytes_min.saturating_sub(found.bytes) as i64;
     let more = FetchWait::new(missing);
     let _registrations: Vec<_> = found
         .waiting_at
         .iter()
-        .map(|at| at.handle.fetch_waiters().register(&more, at.seen, at.room))
+        .map(|at| at.handle.fetch_waiters().register(&more, isolation, at.seen, at.room))
         .collect();
     tokio::select! {
         () = more.done() => {}

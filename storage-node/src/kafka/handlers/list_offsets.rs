@@ -10,8 +10,8 @@ use kafka_wire_core::messages::list_offsets::{
 };
 use kafka_wire_core::{ErrorCode, Str};
 use log_engine::{ReadError, TimestampOffset};
-use storage_node_core::View;
 use storage_node_core::image::ClusterImage;
+use storage_node_core::{Isolation, View};
 
 use crate::kafka::error_code::KafkaError;
 use crate::kafka::find_partition::{self, TopicKey};
@@ -64,7 +64,10 @@ pub(crate) async fn handle(
 ) -> ListOffsetsResponse {
     let image = node.image();
     let version = context.api_version;
-    let read_committed = request.isolation_level == READ_COMMITTED;
+    let isolation = match request.isolation_level {
+        READ_COMMITTED => Isolation::ReadCommitted,
+        _ => Isolation::ReadUncommitted,
+    };
     let twice = asked_twice(&request);
     let mut response = ListOffsetsResponse::default();
     for topic in request.topics {
@@ -77,7 +80,7 @@ pub(crate) async fn handle(
                 None => {
                     Err(KafkaError::new(ErrorCode::UnsupportedVersion, "this version has no such timestamp"))
                 }
-                Some(asked) => look_up(&node, &image, &topic.name, &partition, asked, read_committed).await,
+                Some(asked) => look_up(&node, &image, &topic.name, &partition, asked, isolation).await,
             };
             let mut answer = answer.unwrap_or_else(|error| ListOffsetsPartitionResponse {
                 error_code: match error.code {
@@ -120,13 +123,13 @@ async fn look_up(
     topic: &Str,
     partition: &ListOffsetsPartition,
     asked: Asked,
-    read_committed: bool,
+    isolation: Isolation,
 ) -> Result<ListOffsetsPartitionResponse, KafkaError> {
     let topic = find_partition::topic(image, &TopicKey::Name(topic.clone()))?;
     let handle = find_partition::partition(node.partitions(), topic, partition.partition_index)?;
     let view = handle.view();
     view.check_leader(partition.current_leader_epoch)?;
-    let bound = if read_committed { view.last_stable } else { view.high_watermark };
+    let bound = view.readable_end(isolation);
     let found = match asked {
         Asked::Latest if !view.committed_to_epoch_start => return Err(not_available()),
         Asked::Latest => Some(at(bound.0, view.leader_epoch.0)),

@@ -1,0 +1,162 @@
+//! Producers, epochs and transaction indexes of an opened log: from what is stored of them, and from the batches since.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::Arc;
+
+use log_engine_core::{AbortedDigest, AbortedTransaction, EpochHistory, ProducerStates};
+
+use super::files::Files;
+use super::{Recovery, note_epoch};
+use crate::disk::OpenMode;
+use crate::error::{FileError, OpenError};
+use crate::replay::replay_segment;
+use crate::segment::Segment;
+use crate::snapshots::{self, Saved};
+use crate::txn_index;
+
+/// What the replay found of a segment.
+#[derive(Default)]
+struct Replayed {
+    aborted: Vec<AbortedTransaction>,
+    first_ongoing_at_end: Option<i64>,
+}
+
+/// The segment within which a snapshot stands, and what its transaction index has up to there.
+struct Within {
+    segment: i64,
+    digest: AbortedDigest,
+}
+
+impl Recovery<'_> {
+    /// Producers and epochs from what is stored of them and the batches since; with the offset of the snapshot. The
+    /// transaction indexes of the segments that are replayed are written anew where they differ.
+    pub(super) fn replay(
+        &mut self,
+        segments: &[Arc<Segment>],
+        files: &Files,
+        stored_epochs: Option<EpochHistory>,
+    ) -> Result<(ProducerStates, EpochHistory, i64), OpenError> {
+        let (saved, trusted) = self.newest_snapshot(segments, files)?;
+        let snapshot_offset = saved.as_ref().map_or(-1, |saved| saved.offset);
+        let (from, mut producers) = match saved {
+            Some(saved) => (saved.offset, saved.producers),
+            None => (i64::MIN, ProducerStates::new(self.config.producers_max)),
+        };
+        // Epochs that began above the known end may be ahead of the log; the batches tell them again.
+        let (mut epochs, epochs_from) = match stored_epochs.filter(|_| self.known.is_some()) {
+            Some(mut stored) => {
+                stored.truncate_from_end(self.floor);
+                (stored, self.floor)
+            }
+            None => (EpochHistory::new(), i64::MIN),
+        };
+        let mut replayed: BTreeMap<i64, Replayed> = BTreeMap::new();
+        for segment in segments {
+            if segment.state().read().next_offset <= from.min(epochs_from) {
+                continue;
+            }
+            let found = replayed.entry(segment.base_offset()).or_default();
+            let result = replay_segment(segment, from.min(epochs_from), |header, event| {
+                self.report.batches_walked += 1;
+                if header.base_offset >= from {
+                    let completed = event.replay(&mut producers);
+                    found.aborted.extend(completed.and_then(|completed| completed.aborted()));
+                }
+                note_epoch(&mut epochs, header);
+            });
+            found.first_ongoing_at_end = producers.first_ongoing();
+            result.map_err(|fault| self.fault(fault, segment.log().path()))?;
+        }
+        epochs.truncate_from_end(self.report.end);
+        epochs.truncate_from_start(self.report.start);
+        for (at, segment) in segments.iter().enumerate() {
+            let base = segment.base_offset();
+            let is_last = at + 1 == segments.len();
+            let on_disk = match trusted.as_ref().filter(|within| within.segment == base) {
+                Some(within) => within.digest,
+                None if base >= from => AbortedDigest::default(),
+                // It is looked at when it is needed.
+                None => continue,
+            };
+            let replayed = replayed.remove(&base).unwrap_or_default();
+            self.settle_aborted(segment, files.aborted.contains(&base), on_disk, &replayed.aborted)?;
+            if !is_last {
+                segment.aborted().finish(replayed.first_ongoing_at_end);
+            }
+        }
+        Ok((producers, epochs, snapshot_offset))
+    }
+
+    /// The newest snapshot, unless it stands within a segment whose transaction index up to there is not what it was:
+    /// then the newest that does not. With the segment within which it stands, and what the index has up to there.
+    fn newest_snapshot(
+        &self,
+        segments: &[Arc<Segment>],
+        files: &Files,
+    ) -> Result<(Option<Saved>, Option<Within>), OpenError> {
+        if self.known.is_none() {
+            return Ok((None, None));
+        }
+        let producers_max = self.config.producers_max;
+        let newest = |offset_max| {
+            snapshots::load_newest(self.disk, self.dir, &files.snapshots, offset_max, producers_max)
+        };
+        let Some(saved) = newest(self.floor)? else { return Ok((None, None)) };
+        let Some(within) = segments.iter().rev().find(|s| s.base_offset() < saved.offset) else {
+            return Ok((Some(saved), None));
+        };
+        let base = within.base_offset();
+        let ends_there = within.state().read().next_offset <= saved.offset;
+        if ends_there && segments.last().is_some_and(|last| last.base_offset() > base) {
+            // It is finished, and verified when it is needed.
+            return Ok((Some(saved), None));
+        }
+        if let Some(digest) = saved.aborted.digest_of(base).filter(|_| !self.poisoned)
+            && within
+                .aborted()
+                .begins_with(within, digest)
+                .map_err(|fault| self.fault(fault, within.aborted().file().path()))?
+        {
+            return Ok((Some(saved), Some(Within { segment: base, digest })));
+        }
+        tracing::warn!(
+            log = %self.name, segment = base,
+            "the transaction index is damaged or unknown, read it from the batches"
+        );
+        Ok((newest(base)?, None))
+    }
+
+    /// Makes the file of a transaction index hold what is trusted of it and what the batches told, durably.
+    fn settle_aborted(
+        &mut self,
+        segment: &Segment,
+        exists: bool,
+        on_disk: AbortedDigest,
+        aborted: &[AbortedTransaction],
+    ) -> Result<(), FileError> {
+        let index = segment.aborted();
+        let digest = txn_index::digest_from(on_disk, aborted);
+        if exists || digest.count > 0 {
+            let path = index.file().path();
+            let write = || -> io::Result<bool> {
+                let (file, created) = match self.disk.open(path, OpenMode::ReadWrite) {
+                    Err(e) if e.kind() == io::ErrorKind::NotFound => {
+                        (self.disk.open(path, OpenMode::CreateNew)?, true)
+                    }
+                    opened => (opened?, false),
+                };
+                if !aborted.is_empty() || file.len()? != txn_index::position(digest.count) {
+                    file.write_at(&txn_index::encode(aborted), txn_index::position(on_disk.count))?;
+                    file.set_len(txn_index::position(digest.count))?;
+                    file.sync()?;
+                }
+                Ok(created)
+            };
+            let created = write().map_err(|e| FileError::new("write", path, e))?;
+            self.dir_changed |= created;
+        }
+        index.set(digest, Vec::new());
+        Ok(())
+    }
+}

@@ -1,0 +1,135 @@
+//! What the batches of a log tell of its producers: replayed from the newest snapshot on, when a log is opened or cut.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use log_engine_core::{
+    AbortedTransaction, CompletedTransaction, ProducerBatch, ProducerStates, TransactionMarker,
+    TransactionOutcome,
+};
+use records::{BatchHeader, BatchView, EndMarker};
+
+use crate::scan::{Fault, Found};
+use crate::segment::{Segment, parse_file_name};
+use crate::snapshots;
+
+/// A batch by what it means for the producers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ProducerEvent {
+    Data(ProducerBatch),
+    Marker(TransactionMarker),
+    /// A control batch that ends no transaction.
+    Nothing,
+}
+
+impl ProducerEvent {
+    /// Reads it out of a batch; the records are looked at only in control batches.
+    pub fn of(batch: &BatchView<'_>) -> ProducerEvent {
+        let header = batch.header();
+        if !header.is_control() {
+            return ProducerEvent::Data(producer_batch(header));
+        }
+        let Some(marker) = EndMarker::decode(batch) else { return ProducerEvent::Nothing };
+        ProducerEvent::Marker(TransactionMarker {
+            producer_id: header.producer_id,
+            producer_epoch: header.producer_epoch,
+            coordinator_epoch: marker.coordinator_epoch,
+            outcome: match marker.is_commit {
+                true => TransactionOutcome::Commit,
+                false => TransactionOutcome::Abort,
+            },
+            offset: header.base_offset,
+            timestamp: header.max_timestamp,
+        })
+    }
+
+    /// Replays it. Answers with the transaction that it ended.
+    pub fn replay(&self, producers: &mut ProducerStates) -> Option<CompletedTransaction> {
+        match self {
+            ProducerEvent::Data(batch) => {
+                producers.append(batch);
+                None
+            }
+            ProducerEvent::Marker(marker) => producers.complete(marker),
+            ProducerEvent::Nothing => None,
+        }
+    }
+}
+
+/// The facts of a batch of data that idempotence needs.
+pub fn producer_batch(header: &BatchHeader) -> ProducerBatch {
+    ProducerBatch {
+        producer_id: header.producer_id,
+        producer_epoch: header.producer_epoch,
+        first_sequence: header.base_sequence,
+        offset_delta: header.last_offset_delta,
+        last_offset: header.last_offset(),
+        timestamp: header.max_timestamp,
+        is_transactional: header.is_transactional(),
+    }
+}
+
+/// Walks the headers of the batches from `from` on, with what they mean for the producers.
+pub(crate) fn replay_segment(
+    segment: &Segment,
+    from: i64,
+    mut each: impl FnMut(&BatchHeader, &ProducerEvent),
+) -> Result<(), Fault> {
+    let Some((first, mut scan)) = segment.locate(from.max(segment.base_offset()), false)? else {
+        return Ok(());
+    };
+    let mut next = Some(first);
+    while let Some(found) = next {
+        each(&found.header, &event_of(segment, &found)?);
+        next = scan.next()?;
+    }
+    Ok(())
+}
+
+fn event_of(segment: &Segment, found: &Found) -> Result<ProducerEvent, Fault> {
+    if !found.header.is_control() {
+        return Ok(ProducerEvent::Data(producer_batch(&found.header)));
+    }
+    let bytes = segment.read_batch(found)?;
+    let checked = BatchView::parse(&bytes).and_then(|batch| batch.check_crc().map(|()| batch));
+    match checked {
+        Ok(batch) => Ok(ProducerEvent::of(&batch)),
+        Err(e) => Err(Fault::Damaged { position: found.position, reason: e.to_string() }),
+    }
+}
+
+/// The transactions that markers in one segment have aborted, and the producers at its end, from the batches and the
+/// newest snapshot before it. Waits for the device.
+pub(crate) fn aborted_in(
+    segments: &[Arc<Segment>],
+    at: usize,
+    producers_max: usize,
+) -> Result<(ProducerStates, Vec<AbortedTransaction>), Fault> {
+    let segment = &segments[at];
+    let (disk, dir) = (segment.disk(), segment.dir());
+    let names = disk.list(dir).map_err(|e| Fault::io("list", dir, e))?;
+    let saved: BTreeSet<i64> = names
+        .iter()
+        .filter_map(|entry| parse_file_name(&entry.name).filter(|(_, suffix)| *suffix == "snapshot"))
+        .map(|(offset, _)| offset)
+        .collect();
+    let newest = snapshots::load_newest(&**disk, dir, &saved, segment.base_offset(), producers_max);
+    let (from, mut producers) = match newest.map_err(Fault::Io)? {
+        Some(newest) => (newest.offset, newest.producers),
+        None => (i64::MIN, ProducerStates::new(producers_max)),
+    };
+    let mut aborted = Vec::new();
+    for earlier in &segments[..=at] {
+        if earlier.state().read().next_offset <= from {
+            continue;
+        }
+        replay_segment(earlier, from, |header, event| {
+            if header.base_offset < from {
+                return;
+            }
+            let completed = event.replay(&mut producers).filter(|_| Arc::ptr_eq(earlier, segment));
+            aborted.extend(completed.and_then(|completed| completed.aborted()));
+        })?;
+    }
+    Ok((producers, aborted))
+}
