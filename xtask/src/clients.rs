@@ -6,17 +6,16 @@
 
 mod install;
 mod matrix;
-mod subject;
 
-use std::fs::{self, File};
+use std::fs;
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus};
-use std::thread;
+use std::path::PathBuf;
+use std::process::Command;
 use std::time::Duration;
 
 use crate::clock::Stopwatch;
-use crate::shell::{self, Failure};
+use crate::shell::{self, Failure, create};
+use crate::subject::{Against, Shape, Subject};
 
 /// Limit of one program; each step inside has a limit of its own.
 const LIMIT: Duration = Duration::from_secs(240);
@@ -87,7 +86,10 @@ pub(crate) fn run(args: &[String]) -> Result<(), Failure> {
     if options.install_only {
         return Ok(());
     }
-    let subject = subject::Subject::start(options.against, options.bootstrap.clone())?;
+    let subject = match options.bootstrap.clone() {
+        Some(bootstrap) => Subject::running(bootstrap),
+        None => Subject::start(options.against, Shape::default(), &logs())?,
+    };
     let prefix = format!("table-{}", std::process::id());
     make_topics(subject.bootstrap(), &prefix, &clients)?;
     let mut rows = Vec::new();
@@ -115,7 +117,7 @@ pub(crate) fn install_rotating() -> Result<(), Failure> {
 #[derive(Default)]
 struct Options {
     names: Vec<String>,
-    against: subject::Against,
+    against: Against,
     bootstrap: Option<String>,
     rotating: bool,
     offline: bool,
@@ -129,13 +131,7 @@ impl Options {
         let mut rest = args.iter();
         while let Some(arg) = rest.next() {
             match arg.as_str() {
-                "--against" => {
-                    options.against = match rest.next().map(String::as_str) {
-                        Some("weir") => subject::Against::Weir,
-                        Some("kafka") => subject::Against::Kafka,
-                        _ => return Err(usage()),
-                    }
-                }
+                "--against" => options.against = Against::parse(rest.next()).ok_or_else(usage)?,
                 "--bootstrap" => options.bootstrap = Some(rest.next().ok_or_else(usage)?.clone()),
                 "--rotating" => options.rotating = true,
                 "--offline" => options.offline = true,
@@ -256,7 +252,7 @@ fn run_one(client: &Client, bootstrap: &str, prefix: &str) -> Result<matrix::Row
     let mut child = command
         .spawn()
         .map_err(|error| Failure(format!("cannot start {}: {error}", shell::line(&command))))?;
-    let status = wait_at_most(&mut child, LIMIT)?;
+    let status = shell::wait_at_most(&mut child, LIMIT)?;
     let ending = match status {
         Some(status) if status.success() => None,
         Some(status) => Some(format!("the program ended with {status}")),
@@ -265,30 +261,6 @@ fn run_one(client: &Client, bootstrap: &str, prefix: &str) -> Result<matrix::Row
     let text = fs::read_to_string(&output)
         .map_err(|error| Failure(format!("read {}: {error}", output.display())))?;
     Ok(matrix::Row::parse(client.name, &text, ending, watch.elapsed()))
-}
-
-fn create(path: &Path) -> Result<File, Failure> {
-    let dir = path.parent().unwrap_or(path);
-    fs::create_dir_all(dir)
-        .and_then(|()| File::create(path))
-        .map_err(|error| Failure(format!("create {}: {error}", path.display())))
-}
-
-/// `None` if it had to be killed, with all that it started.
-fn wait_at_most(child: &mut Child, limit: Duration) -> Result<Option<ExitStatus>, Failure> {
-    let watch = Stopwatch::start();
-    let wait = |error| Failure(format!("wait for a client: {error}"));
-    while watch.elapsed() < limit {
-        if let Some(status) = child.try_wait().map_err(wait)? {
-            return Ok(Some(status));
-        }
-        thread::sleep(Duration::from_millis(50));
-    }
-    let mut kill = shell::program("kill");
-    kill.args(["-KILL", "--", &format!("-{}", child.id())]);
-    shell::run(kill)?;
-    child.wait().map_err(wait)?;
-    Ok(None)
 }
 
 #[cfg(test)]

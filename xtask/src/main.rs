@@ -7,10 +7,12 @@
 mod ci;
 mod clients;
 mod clock;
+mod conformance;
 mod flights;
 mod kafka;
 mod shell;
 mod sim;
+mod subject;
 mod test;
 mod tidy;
 
@@ -75,6 +77,11 @@ const COMMANDS: &[Command] = &[
         name: "clients",
         help: "[NAME...] [--against weir|kafka]: what stock clients can do, as a table",
         run: clients::run,
+    },
+    Command {
+        name: "conformance",
+        help: "[SUITE...] [--against weir|kafka]: the suites of clients and of Kafka, compared with the lists",
+        run: conformance::run,
     },
     Command {
         name: "flights",

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use crate::clock::Stopwatch;
 use crate::shell::{self, Failure, cargo, is_installed};
-use crate::{clients, flights, kafka};
+use crate::{clients, conformance, flights, kafka};
 
 /// Programs that tests start: name, an argument that makes it end at once, Debian package.
 const PROGRAMS: &[(&str, &str, &str)] = &[
@@ -86,12 +86,13 @@ pub(crate) fn all(args: &[String]) -> Result<(Totals, Duration), Failure> {
     Ok((totals, watch.elapsed()))
 }
 
-/// Brings what the tests need from outside: Kafka's jars, the table of departures, and the clients whose turn it is.
+/// Brings what the tests need from outside: Kafka's jars, the table of departures, and the clients and suites whose turn it is.
 pub(crate) fn setup(_args: &[String]) -> Result<(), Failure> {
     require_programs()?;
     kafka::fetch_jars()?;
     flights::make()?;
-    clients::install_rotating()
+    clients::install_rotating()?;
+    conformance::install_rotating()
 }
 
 fn prepare() -> Result<(), Failure> {

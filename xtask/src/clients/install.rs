@@ -145,18 +145,5 @@ fn once(
     fetch: impl FnOnce() -> Result<(), Failure>,
 ) -> Result<(), Failure> {
     let wanted = fs::read(pins).map_err(|error| Failure(format!("read {}: {error}", pins.display())))?;
-    let stamp = dir.join("installed-by");
-    if fs::read(&stamp).is_ok_and(|there| there == wanted) {
-        return Ok(());
-    }
-    if offline {
-        return Err(Failure(format!("{what} are not in {}: {HOW}", dir.display())));
-    }
-    println!("fetching {what}");
-    let remade = if dir.exists() { fs::remove_dir_all(dir) } else { Ok(()) };
-    remade
-        .and_then(|()| fs::create_dir_all(dir))
-        .map_err(|error| Failure(format!("make {} anew: {error}", dir.display())))?;
-    fetch()?;
-    fs::write(&stamp, wanted).map_err(|error| Failure(format!("write {}: {error}", stamp.display())))
+    shell::once(what, &wanted, dir, offline.then_some(HOW), fetch)
 }

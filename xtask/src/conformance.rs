@@ -1,0 +1,224 @@
+//! `cargo xtask conformance`: suites that others wrote, against Weir or Apache Kafka, compared with the lists in
+//! `cluster-tests/conformance/`.
+//!
+//! A suite is fetched from its registry into `target/conformance`, built there, and run test by test: one process and one
+//! limit of time each. What Apache Kafka passes is what counts; its results are the first half of the suite's list. The other
+//! half says what Weir passes, which may only grow, and names what it does not pass yet, each with its reason. A test of the
+//! list that fails twice in a row fails the command.
+
+mod franz_go;
+mod go;
+mod kafka_go;
+mod kafka_python;
+mod kcat;
+mod librdkafka;
+mod list;
+mod report;
+mod runner;
+mod rust;
+mod share;
+mod suite;
+
+use std::path::{Path, PathBuf};
+
+use crate::shell::{self, Failure};
+use crate::subject::{Against, Subject};
+use list::List;
+use suite::{Prepared, SUITES, Suite};
+
+const USAGE: &str = "\
+usage: cargo xtask conformance [SUITE...] [--against weir|kafka] [--test NAME]... [--bootstrap HOST:PORT,...]
+                               [--update] [--rotating] [--offline] [--install-only]
+  SUITE           a suite of the table; all if none is named
+  --against       start Weir (the default) or Apache Kafka
+  --test          only these tests of the one suite
+  --bootstrap     use a cluster that runs already
+  --update        write the results into the suite's list; what Weir passes is only added to
+  --rotating      a share of about two minutes, chosen by the commit
+  --offline       install nothing: fail if something is missing
+  --install-only  install, run nothing";
+
+pub(crate) fn run(args: &[String]) -> Result<(), Failure> {
+    let options = Options::parse(args)?;
+    let suites = options.chosen()?;
+    let mut prepared = Vec::new();
+    for suite in suites {
+        prepared.push((suite, (suite.prepare)(options.offline)?));
+    }
+    if options.install_only {
+        return Ok(());
+    }
+    let mut rows = Vec::new();
+    for (suite, prepared) in &prepared {
+        rows.push(run_suite(suite, prepared, &options)?);
+    }
+    print!("\n{}", report::table(&rows));
+    let complaints: Vec<String> = rows.iter().flat_map(|row| row.complaints.clone()).collect();
+    if complaints.is_empty() {
+        return Ok(());
+    }
+    Err(Failure(format!("{}\nThe tests' output is in {}", complaints.join("\n"), logs().display())))
+}
+
+/// Installs what the rotating share needs, so that the test can run it offline.
+pub(crate) fn install_rotating() -> Result<(), Failure> {
+    run(&["--rotating".to_owned(), "--install-only".to_owned()])
+}
+
+fn run_suite(suite: &Suite, prepared: &Prepared, options: &Options) -> Result<report::Row, Failure> {
+    let mut list = List::read(suite.name)?;
+    let chosen = match options.tests.is_empty() {
+        false => options.tests.clone(),
+        true if options.rotating => share::choose(suite, &list, prepared, &commit()?),
+        true => prepared.tests.clone(),
+    };
+    if let Some(unknown) = chosen.iter().find(|test| !prepared.tests.contains(test)) {
+        return Err(Failure(format!("{} has no test {unknown}", suite.name)));
+    }
+    println!("\n== {} {}, {} tests", suite.name, prepared.version, chosen.len());
+    let dir = logs().join(suite.name).join(options.against.name());
+    let subject = match options.bootstrap.clone() {
+        Some(bootstrap) => Subject::running(bootstrap),
+        None => Subject::start(options.against, suite.shape, &dir)?,
+    };
+    let is_known = |test: &str| !options.update && list.names(options.against, test);
+    let results = runner::run(suite, &chosen, subject.bootstrap(), &dir, &is_known)?;
+    let stopped = subject.stop();
+    let mut row = report::Row::new(suite.name, options.against, &list, &results);
+    if let Err(Failure(failure)) = stopped {
+        row.complaints.push(format!("{}: {failure}", suite.name));
+    }
+    if options.update {
+        match options.against {
+            Against::Kafka => list.take_kafka(&prepared.version, &kafka_version()?, &results),
+            Against::Weir => list.take_weir(&results),
+        }
+        list.write(suite.name)?;
+    }
+    Ok(row)
+}
+
+#[derive(Default)]
+struct Options {
+    suites: Vec<String>,
+    tests: Vec<String>,
+    against: Against,
+    bootstrap: Option<String>,
+    update: bool,
+    rotating: bool,
+    offline: bool,
+    install_only: bool,
+}
+
+impl Options {
+    fn parse(args: &[String]) -> Result<Options, Failure> {
+        let usage = || Failure(USAGE.to_owned());
+        let mut options = Options::default();
+        let mut rest = args.iter();
+        while let Some(arg) = rest.next() {
+            match arg.as_str() {
+                "--against" => options.against = Against::parse(rest.next()).ok_or_else(usage)?,
+                "--test" => options.tests.push(rest.next().ok_or_else(usage)?.clone()),
+                "--bootstrap" => options.bootstrap = Some(rest.next().ok_or_else(usage)?.clone()),
+                "--update" => options.update = true,
+                "--rotating" => options.rotating = true,
+                "--offline" => options.offline = true,
+                "--install-only" => options.install_only = true,
+                flag if flag.starts_with('-') => return Err(usage()),
+                name => options.suites.push(name.to_owned()),
+            }
+        }
+        Ok(options)
+    }
+
+    fn chosen(&self) -> Result<Vec<&'static Suite>, Failure> {
+        if self.rotating {
+            return Ok(share::suites(&commit()?));
+        }
+        if self.suites.is_empty() {
+            return Ok(SUITES.iter().collect());
+        }
+        let find = |name: &String| {
+            SUITES.iter().find(|suite| suite.name == name).ok_or_else(|| {
+                let known: Vec<&str> = SUITES.iter().map(|suite| suite.name).collect();
+                Failure(format!("no suite is called {name}; there are {}", known.join(", ")))
+            })
+        };
+        self.suites.iter().map(find).collect()
+    }
+}
+
+fn commit() -> Result<String, Failure> {
+    let mut git = shell::program("git");
+    git.args(["rev-parse", "HEAD"]);
+    Ok(shell::output(git)?.trim().to_owned())
+}
+
+/// `target/conformance`, independent of `CARGO_TARGET_DIR` like the folder of Kafka's jars.
+fn installed() -> PathBuf {
+    shell::root().join("target/conformance")
+}
+
+fn logs() -> PathBuf {
+    installed().join("logs")
+}
+
+/// The version of the Kafka beside us, from the one place that states it.
+fn kafka_version() -> Result<String, Failure> {
+    let path = shell::root().join("cluster-tests/oracle/pom.xml");
+    let text = std::fs::read_to_string(&path)
+        .map_err(|error| Failure(format!("read {}: {error}", path.display())))?;
+    let version = text.split_once("<kafka.version>").and_then(|(_, rest)| rest.split_once("</"));
+    version
+        .map(|(version, _)| version.to_owned())
+        .ok_or_else(|| Failure(format!("{} states no version of Kafka", path.display())))
+}
+
+/// A folder whose `bin/` has those of Kafka's scripts that suites call.
+fn kafka_scripts() -> Result<PathBuf, Failure> {
+    let tools = [
+        ("kafka-topics", "org.apache.kafka.tools.TopicCommand"),
+        ("kafka-configs", "org.apache.kafka.tools.ConfigCommand"),
+        ("kafka-acls", "org.apache.kafka.tools.AclCommand"),
+    ];
+    let dir = installed().join("kafka");
+    let write = |name: &str, class: &str| -> std::io::Result<()> {
+        let path = dir.join("bin").join(format!("{name}.sh"));
+        let jars = shell::root().join("target/kafka/libs/*");
+        let text = format!(
+            "#!/bin/sh\nexec java -Xmx256m -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xshare:auto \\\n    \
+             -Dorg.slf4j.simpleLogger.defaultLogLevel=error -cp '{}' {class} \"$@\"\n",
+            jars.display()
+        );
+        if std::fs::read_to_string(&path).is_ok_and(|there| there == text) {
+            return Ok(());
+        }
+        std::fs::create_dir_all(dir.join("bin"))?;
+        std::fs::write(&path, text)?;
+        std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o755))
+    };
+    for (name, class) in tools {
+        write(name, class)
+            .map_err(|error| Failure(format!("write {name}.sh in {}: {error}", dir.display())))?;
+    }
+    Ok(dir)
+}
+
+/// Replaces text in all files below `dir` whose names end so: some suites have the address of their broker in their sources.
+fn replace(dir: &Path, extension: &str, pairs: &[(&str, &str)]) -> Result<(), Failure> {
+    let in_files = || -> std::io::Result<Vec<PathBuf>> {
+        let mut folders = Vec::new();
+        for entry in std::fs::read_dir(dir)? {
+            let path = entry?.path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|found| found == extension) {
+                let text = std::fs::read_to_string(&path)?;
+                std::fs::write(&path, pairs.iter().fold(text, |text, (from, to)| text.replace(from, to)))?;
+            }
+        }
+        Ok(folders)
+    };
+    let folders = in_files().map_err(|error| Failure(format!("change {}: {error}", dir.display())))?;
+    folders.iter().try_for_each(|folder| replace(folder, extension, pairs))
+}

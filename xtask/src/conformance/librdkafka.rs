@@ -1,0 +1,212 @@
+//! librdkafka's own tests, from the sources that the crate `rdkafka-sys` carries.
+//!
+//! Tests are chosen by their four digits; those with one number run together, and count as one. Tests that need no broker
+//! (of its parts, or with its mock cluster) are left out.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::suite::{LIMIT, Outcome, Prepared, Suite};
+use super::{installed, kafka_version};
+use crate::shell::{self, Failure, program};
+use crate::subject::Shape;
+
+/// Some tests set access rights.
+const ACLS: &[(&str, &str)] = &[
+    ("authorizer.class.name", "org.apache.kafka.metadata.authorizer.StandardAuthorizer"),
+    ("allow.everyone.if.no.acl.found", "true"),
+    ("super.users", "User:ANONYMOUS"),
+];
+
+/// With the settings that the suite expects of its cluster.
+pub(super) const CLASSIC: Suite = Suite {
+    name: "librdkafka",
+    shape: Shape { nodes: 1, port: None, configs: &[("num.partitions", "4")], of_kafka: ACLS },
+    at_once: 4,
+    limit: LIMIT,
+    prepare,
+    command: |test, bootstrap| command(test, bootstrap, &[]),
+    judge,
+};
+
+fn source() -> PathBuf {
+    installed().join("librdkafka/source")
+}
+
+fn prepare(offline: bool) -> Result<Prepared, Failure> {
+    let (carried, version) = carried_source()?;
+    let how = "run `cargo xtask conformance librdkafka --install-only`";
+    let dir = installed().join("librdkafka");
+    shell::once("librdkafka's tests", version.as_bytes(), &dir, offline.then_some(how), || build(&carried))?;
+    let path = source().join("tests/test.c");
+    let text =
+        fs::read_to_string(&path).map_err(|error| Failure(format!("read {}: {error}", path.display())))?;
+    let mut tests = with_a_broker(&text);
+    // One test of all administration: its parts have their own lines.
+    let path = source().join("tests/0081-admin.c");
+    let text =
+        fs::read_to_string(&path).map_err(|error| Failure(format!("read {}: {error}", path.display())))?;
+    if let Some(index) = tests.iter().position(|test| test == "0081_admin") {
+        tests.splice(index..=index, parts(&text).into_iter().map(|part| format!("0081_admin/{part}")));
+    }
+    Ok(Prepared { version, tests })
+}
+
+/// The sources in cargo's cache, and librdkafka's version.
+fn carried_source() -> Result<(PathBuf, String), Failure> {
+    let (manifest, version) = shell::dependency("rdkafka-sys", &shell::root().join("Cargo.toml"))?;
+    // 4.10.0+2.12.1
+    let version =
+        version.split_once('+').map_or_else(|| version.clone(), |(_, librdkafka)| librdkafka.to_owned());
+    Ok((manifest.with_file_name("librdkafka"), version))
+}
+
+fn build(carried: &Path) -> Result<(), Failure> {
+    let mut copy = program("cp");
+    copy.arg("-r").arg(carried).arg(source());
+    shell::run(copy)?;
+    let steps: [&[&str]; 3] = [
+        &["./configure", "--disable-gssapi", "--disable-curl"],
+        &["make", "--silent", "-j2", "libs"],
+        &["make", "--silent", "-C", "tests", "-j2", "build"],
+    ];
+    for step in steps {
+        let log = installed().join("librdkafka/build.log");
+        let mut command = program(step[0]);
+        command.args(&step[1..]).current_dir(source()).env_remove("MAKEFLAGS");
+        command.stdout(shell::create(&log)?);
+        command.stderr(std::process::Stdio::null());
+        shell::run(command).map_err(|Failure(why)| Failure(format!("{why}; see {}", log.display())))?;
+    }
+    Ok(())
+}
+
+/// The numbers of the registered tests of the default scenario that talk to a broker, each with its first name.
+fn with_a_broker(text: &str) -> Vec<String> {
+    let registered = text.split_once("struct test tests[] = {").map_or("", |(_, rest)| rest);
+    let registered = registered.split_once("{NULL}").map_or("", |(list, _)| list);
+    let mut tests: Vec<String> = Vec::new();
+    for entry in registered.split("_TEST(").skip(1) {
+        let mut words = entry.split([',', ')']).map(str::trim);
+        let (Some(name), Some(flags)) = (words.next(), words.next()) else { continue };
+        let elsewhere =
+            name.ends_with("_mock") || ["LOCAL", "MANUAL"].iter().any(|flag| flags.contains(flag));
+        let other_scenario = entry.contains(".scenario") && !entry.contains("default");
+        let known = tests.iter().any(|test| test.get(..4) == name.get(..4));
+        if !elsewhere && !other_scenario && !known {
+            tests.push(name.to_owned());
+        }
+    }
+    tests
+}
+
+/// The functions of a test's source that are a part of it.
+fn parts(text: &str) -> Vec<String> {
+    let lines = text.lines().map(|line| line.strip_prefix("static void ").unwrap_or(line));
+    let names = lines.filter(|line| line.starts_with("do_test_")).filter_map(|line| line.split_once('('));
+    let mut parts: Vec<String> = Vec::new();
+    for (name, _) in names {
+        if !parts.iter().any(|part| part == name) {
+            parts.push(name.to_owned());
+        }
+    }
+    parts
+}
+
+fn command(test: &str, bootstrap: &str, flags: &[&str]) -> Result<Command, Failure> {
+    let dir = source().join("tests");
+    let conf = installed().join("librdkafka").join(format!("{}.conf", bootstrap.replace([':', ','], "-")));
+    let text =
+        format!("bootstrap.servers={bootstrap}\nbroker.address.family=v4\ntest.timeout.multiplier=3\n");
+    if !fs::read_to_string(&conf).is_ok_and(|there| there == text) {
+        fs::write(&conf, &text).map_err(|error| Failure(format!("write {}: {error}", conf.display())))?;
+    }
+    let mut command = program("./test-runner");
+    command.current_dir(&dir).args(["-p1", "-L"]).args(flags);
+    command.env("LD_LIBRARY_PATH", "../src:../src-cpp").env("RDKAFKA_TEST_CONF", conf);
+    command.env("TEST_KAFKA_VERSION", kafka_version()?).env("TESTS", test.get(..4).unwrap_or(test));
+    if let Some((_, part)) = test.split_once('/') {
+        // As it begins in "function:line".
+        command.env("SUBTESTS", format!("{part}:"));
+    }
+    command.env("BROKERS", bootstrap).env("KAFKA_PATH", super::kafka_scripts()?);
+    command.env("TEST_CONSUMER_GROUP_PROTOCOL", "classic").env_remove("CI");
+    Ok(command)
+}
+
+/// Reads the summary: a row `| NAME | STATE | SECONDS |` for each test that ran. A failed one aborts before, with the reason
+/// in the line after `### Test … failed at …`.
+fn judge(test: &str, success: bool, output: &str) -> Outcome {
+    let number = test.get(..4).unwrap_or(test);
+    if test.contains('/') && success && !output.contains(": PASS (") {
+        return Outcome::Skipped;
+    }
+    let mut after_failure = output.lines().skip_while(|line| !line.contains("### Test \"")).skip(1);
+    if let Some(why) = after_failure.next() {
+        return Outcome::Failed(plain(why));
+    }
+    let mut outcome = Outcome::Failed("it ended without a summary".to_owned());
+    for line in output.lines().filter(|line| line.starts_with('|') && line.contains(number)) {
+        let states = ["PASSED", "SKIPPED", "FAILED", "RUNNING"];
+        match states.iter().find(|state| line.contains(&format!("| {state:>10} |"))) {
+            Some(&"PASSED") => outcome = Outcome::Passed,
+            Some(&"SKIPPED") if outcome != Outcome::Passed => outcome = Outcome::Skipped,
+            Some(&"SKIPPED") | None => {}
+            Some(_) => {
+                return Outcome::Failed(plain(line.rsplit('|').next().unwrap_or_default()));
+            }
+        }
+    }
+    outcome
+}
+
+/// Without colours, and not too long.
+fn plain(line: &str) -> String {
+    let mut text = String::new();
+    for (index, part) in line.split('\u{1b}').enumerate() {
+        text.push_str(if index == 0 { part } else { part.split_once('m').map_or("", |(_, rest)| rest) });
+    }
+    text.trim().chars().take(200).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn registered_tests_are_found_and_those_without_a_broker_are_not() {
+        let text = "struct test tests[] = {
+            {.name = \"<MAIN>\", .flags = TEST_F_LOCAL},
+            _TEST(0004_conf, TEST_F_LOCAL),
+            _TEST(0045_subscribe_update, 0, TEST_BRKVER(0, 9, 0, 0)),
+            _TEST(0045_subscribe_update_topic_remove, 0, .scenario = \"noautocreate\"),
+            _TEST(0103_transactions, 0, .scenario = \"default,ak23\"),
+            _TEST(0107_topic_recreate,
+                  0, .scenario = \"noautocreate\"),
+            _TEST(0139_offset_validation_mock, 0),
+            _TEST(8000_idle, TEST_F_MANUAL),
+            {NULL}};
+            _TEST(9999_after, 0)";
+        assert_eq!(with_a_broker(text), ["0045_subscribe_update", "0103_transactions"]);
+    }
+
+    #[test]
+    fn the_summary_is_read() {
+        let row = |state: &str, why: &str| {
+            format!(
+                "|\u{1b}[32m 0012_produce_consume                     | {state:>10} |   2.100s \u{1b}[0m|{why}\n"
+            )
+        };
+        let of = |text: &str| judge("0012_produce_consume", true, text);
+        assert_eq!(of(&row("PASSED", "")), Outcome::Passed);
+        assert_eq!(of(&row("SKIPPED", " no")), Outcome::Skipped);
+        assert_eq!(of(&(row("PASSED", "") + &row("SKIPPED", ""))), Outcome::Passed);
+        assert!(
+            matches!(of(&(row("PASSED", "") + &row("FAILED", " why"))), Outcome::Failed(why) if why == "why")
+        );
+        assert!(matches!(of("aborted"), Outcome::Failed(_)));
+        let failed = "\u{1b}[31m### Test \"0012_produce_consume\" failed at test.c:5: ###\n\u{1b}[0mno \u{1b}[1mhope\n";
+        assert_eq!(of(failed), Outcome::Failed("no hope".to_owned()));
+    }
+}

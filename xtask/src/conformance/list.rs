@@ -1,0 +1,227 @@
+//! The list of a suite: what Apache Kafka does with each test, and what of it Weir does too.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::fs;
+use std::path::PathBuf;
+
+use super::runner::TestResult;
+use super::suite::Outcome;
+use crate::shell::{self, Failure};
+use crate::subject::Against;
+
+/// What stands in `cluster-tests/conformance/<suite>.toml`.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct List {
+    /// Version of the suite that was run.
+    pub(super) suite_version: String,
+    /// Version of the Kafka that it was run against.
+    pub(super) kafka_version: String,
+    /// What Kafka passes, with the seconds it took.
+    pub(super) kafka_passed: BTreeMap<String, f64>,
+    /// What skips itself against Kafka.
+    pub(super) kafka_skipped: BTreeSet<String>,
+    /// What Kafka fails; with the reason where it is known.
+    pub(super) kafka_failed: BTreeMap<String, String>,
+    /// What Weir passes. A name is never taken away.
+    pub(super) weir_passed: BTreeSet<String>,
+    /// What Weir does not pass yet, with the reason.
+    pub(super) not_yet: BTreeMap<String, String>,
+}
+
+/// The reason of what nobody has looked at.
+pub(super) const UNKNOWN: &str = "not looked into";
+
+impl List {
+    /// The list of a suite; empty if there is none.
+    pub(super) fn read(suite: &str) -> Result<List, Failure> {
+        let path = path(suite);
+        if !path.exists() {
+            return Ok(List::default());
+        }
+        let text = fs::read_to_string(&path)
+            .map_err(|error| Failure(format!("read {}: {error}", path.display())))?;
+        List::parse(&text).map_err(|error| Failure(format!("{}: {error}", path.display())))
+    }
+
+    pub(super) fn write(&self, suite: &str) -> Result<(), Failure> {
+        let path = path(suite);
+        shell::create(&path)?;
+        fs::write(&path, self.text()).map_err(|error| Failure(format!("write {}: {error}", path.display())))
+    }
+
+    fn parse(text: &str) -> Result<List, String> {
+        let table: toml::Table = text.parse().map_err(|error| format!("{error}"))?;
+        let at = |section: &str, key: &str| table.get(section).and_then(|section| section.get(key));
+        let version = |key: &str| {
+            let version = table.get(key).and_then(toml::Value::as_str).map(str::to_owned);
+            version.ok_or_else(|| format!("`{key}` is missing"))
+        };
+        let names = |section: &str, key: &str| {
+            let list = at(section, key).and_then(toml::Value::as_array).map_or(&[][..], Vec::as_slice);
+            list.iter().filter_map(|name| name.as_str().map(str::to_owned)).collect::<BTreeSet<_>>()
+        };
+        let reasons = |section: &str, key: &str| {
+            let table = at(section, key).and_then(toml::Value::as_table);
+            let entries = table.into_iter().flatten();
+            entries
+                .map(|(name, why)| (name.clone(), why.as_str().unwrap_or_default().to_owned()))
+                .collect::<BTreeMap<_, _>>()
+        };
+        let seconds = at("kafka", "passed").and_then(toml::Value::as_table).into_iter().flatten();
+        let seconds = seconds.map(|(name, seconds)| {
+            let seconds = seconds.as_float().ok_or_else(|| format!("{name} has no seconds"))?;
+            Ok((name.clone(), seconds))
+        });
+        Ok(List {
+            suite_version: version("suite_version")?,
+            kafka_version: version("kafka_version")?,
+            kafka_passed: seconds.collect::<Result<_, String>>()?,
+            kafka_skipped: names("kafka", "skipped"),
+            kafka_failed: reasons("kafka", "failed"),
+            weir_passed: names("weir", "passed"),
+            not_yet: reasons("weir", "not_yet"),
+        })
+    }
+
+    fn text(&self) -> String {
+        let mut text = format!(
+            "suite_version = \"{}\"\nkafka_version = \"{}\"\n",
+            self.suite_version, self.kafka_version
+        );
+        let list = |text: &mut String, key: &str, names: &BTreeSet<String>| {
+            let _ = writeln!(text, "{key} = [");
+            names.iter().for_each(|name| {
+                let _ = writeln!(text, "    {},", quoted(name));
+            });
+            text.push_str("]\n");
+        };
+        let table = |text: &mut String, header: &str, entries: &BTreeMap<String, String>| {
+            if !entries.is_empty() {
+                let _ = writeln!(text, "\n[{header}]");
+            }
+            entries.iter().for_each(|(name, why)| {
+                let _ = writeln!(text, "{} = {}", quoted(name), quoted(why));
+            });
+        };
+        text.push_str("\n[kafka]\n");
+        list(&mut text, "skipped", &self.kafka_skipped);
+        text.push_str("\n# seconds\n[kafka.passed]\n");
+        for (name, seconds) in &self.kafka_passed {
+            let _ = writeln!(text, "{} = {seconds:.1}", quoted(name));
+        }
+        table(&mut text, "kafka.failed", &self.kafka_failed);
+        text.push_str("\n[weir]\n# A name is never taken away.\n");
+        list(&mut text, "passed", &self.weir_passed);
+        table(&mut text, "weir.not_yet", &self.not_yet);
+        text
+    }
+
+    /// Whether the subject must pass the test.
+    pub(super) fn expects(&self, against: Against, test: &str) -> bool {
+        match against {
+            Against::Kafka => self.kafka_passed.contains_key(test),
+            Against::Weir => self.weir_passed.contains(test),
+        }
+    }
+
+    /// Whether it is known that the subject fails the test.
+    pub(super) fn names(&self, against: Against, test: &str) -> bool {
+        let by_kafka = self.kafka_failed.contains_key(test);
+        match against {
+            Against::Kafka => by_kafka,
+            Against::Weir => by_kafka || self.not_yet.contains_key(test),
+        }
+    }
+
+    /// Replaces what is known of Kafka about the tests that were run.
+    pub(super) fn take_kafka(&mut self, suite_version: &str, kafka_version: &str, results: &[TestResult]) {
+        suite_version.clone_into(&mut self.suite_version);
+        kafka_version.clone_into(&mut self.kafka_version);
+        for result in results {
+            let test = &result.test;
+            self.kafka_passed.remove(test);
+            self.kafka_skipped.remove(test);
+            let known = self.kafka_failed.remove(test);
+            match &result.outcome {
+                Outcome::Passed => drop(self.kafka_passed.insert(test.clone(), result.seconds)),
+                Outcome::Skipped => drop(self.kafka_skipped.insert(test.clone())),
+                Outcome::Failed(why) => {
+                    drop(self.kafka_failed.insert(test.clone(), known.unwrap_or_else(|| without_paths(why))))
+                }
+            }
+        }
+    }
+
+    /// Adds what Weir passes, and names what it does not pass though Kafka does.
+    pub(super) fn take_weir(&mut self, results: &[TestResult]) {
+        for result in results.iter().filter(|result| self.kafka_passed.contains_key(&result.test)) {
+            if result.outcome == Outcome::Passed {
+                self.not_yet.remove(&result.test);
+                self.weir_passed.insert(result.test.clone());
+            } else if !self.weir_passed.contains(&result.test) {
+                self.not_yet.entry(result.test.clone()).or_insert_with(|| UNKNOWN.to_owned());
+            }
+        }
+    }
+}
+
+fn path(suite: &str) -> PathBuf {
+    shell::root().join("cluster-tests/conformance").join(format!("{suite}.toml"))
+}
+
+/// Without the place of this tree: lists are for every machine.
+fn without_paths(text: &str) -> String {
+    text.replace(&shell::root().display().to_string(), "")
+}
+
+fn quoted(text: &str) -> String {
+    let plain: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    format!("\"{}\"", plain.replace('\\', "\\\\").replace('"', "\\\""))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::suite::SUITES;
+    use super::*;
+
+    fn result(test: &str, outcome: Outcome) -> TestResult {
+        TestResult { test: test.to_owned(), outcome, seconds: 1.5 }
+    }
+
+    fn failed() -> Outcome {
+        Outcome::Failed("it said \"no\"".to_owned())
+    }
+
+    #[test]
+    fn a_list_is_read_as_it_was_written() {
+        let mut list = List::default();
+        let of_kafka = [result("a", Outcome::Passed), result("b", Outcome::Skipped), result("c", failed())];
+        list.take_kafka("1.2", "4.4.0", &of_kafka);
+        list.take_weir(&[result("a", failed())]);
+        assert_eq!(List::parse(&list.text()), Ok(list));
+    }
+
+    #[test]
+    fn what_weir_passed_once_stays_expected() {
+        let mut list = List::default();
+        list.take_kafka("1", "4", &[result("a", Outcome::Passed), result("b", Outcome::Passed)]);
+        list.take_weir(&[result("a", Outcome::Passed), result("b", failed())]);
+        list.take_weir(&[result("a", failed()), result("b", Outcome::Passed), result("c", Outcome::Passed)]);
+        assert_eq!(list.weir_passed, ["a", "b"].map(str::to_owned).into());
+        assert_eq!(list.not_yet, BTreeMap::new());
+    }
+
+    #[test]
+    fn every_suite_has_a_list_and_every_test_that_kafka_passes_a_verdict() {
+        for suite in SUITES {
+            let list = List::read(suite.name).unwrap_or_else(|Failure(why)| panic!("{why}"));
+            assert!(!list.kafka_passed.is_empty(), "{}: what does Apache Kafka pass?", suite.name);
+            for test in list.kafka_passed.keys() {
+                let (passed, named) = (list.weir_passed.contains(test), list.not_yet.get(test));
+                assert!(passed != named.is_some(), "{}: {test} is passed or named, not both", suite.name);
+                assert!(named.is_none_or(|why| why != UNKNOWN), "{}: why does {test} fail?", suite.name);
+            }
+        }
+    }
+}
