@@ -12,10 +12,6 @@ fn the_share_of_this_commit_passes_what_the_lists_say() {
     let mut command = Command::new(cargo);
     // Offline: what a test needs is installed before (`cargo xtask setup`), and what is missing is said.
     command.args(["xtask", "conformance", "--rotating", "--offline"]);
-    // Its daemons are those that the other tests start.
-    if let Some(dir) = workspace::program("weir").parent() {
-        command.env("WEIR_BIN_DIR", dir);
-    }
     let output = command.current_dir(workspace::root()).output().unwrap();
     let text = cluster_tests::clients::all_output(&output);
     assert!(output.status.success(), "{text}");
