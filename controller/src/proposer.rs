@@ -20,7 +20,7 @@ use proto_types::ids::{ControllerId, MetadataIndex};
 use proto_types::metadata::MetadataChange;
 use std::collections::VecDeque;
 use std::future::Future;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
@@ -134,8 +134,8 @@ impl Proposer {
         metrics: ControllerMetrics,
     ) -> (Self, impl Future<Output = ()>) {
         let (queue, jobs) = mpsc::channel(config.queued_max);
-        let task = Task { raft, view, config, metrics, verified: None };
-        (Self { queue }, task.run(jobs))
+        let task = Task { raft, view, config, metrics, queue: jobs, verified: None };
+        (Self { queue }, task.run())
     }
 
     /// Plans a client's request in its turn and commits what it decides. The answer comes with the index at which it holds.
@@ -186,16 +186,17 @@ struct Task<C: Environment> {
     view: StateView,
     config: ProposerConfig,
     metrics: ControllerMetrics,
+    queue: mpsc::Receiver<Box<dyn Job>>,
     /// The leadership in which a read was confirmed: since then only this task has changed the state.
     verified: Option<LeaderId>,
 }
 
 impl<C: Environment> Task<C> {
-    async fn run(mut self, mut queue: mpsc::Receiver<Box<dyn Job>>) {
-        while let Some(first) = queue.recv().await {
+    async fn run(mut self) {
+        while let Some(first) = self.queue.recv().await {
             let mut jobs = vec![first];
             while jobs.len() < self.config.per_batch_max
-                && let Ok(job) = queue.try_recv()
+                && let Ok(job) = self.queue.try_recv()
             {
                 jobs.push(job);
             }
@@ -223,7 +224,7 @@ impl<C: Environment> Task<C> {
             let confirmed = self.confirm().await.map(|()| state.applied());
             return finish_all(jobs, &confirmed);
         }
-        if self.commit(leader, changes, jobs).await {
+        if self.commit(leader, changes, jobs, waiting).await {
             self.report(&events);
         }
     }
@@ -293,13 +294,14 @@ impl<C: Environment> Task<C> {
         confirm_leadership(&self.raft, self.config.commit_timeout).await
     }
 
-    /// Commits, and does not look at anything else before the outcome is known; callers are answered in time all the same.
-    /// True if it is committed.
+    /// Commits, and plans nothing else before the outcome is known; callers are answered in time all the same, also those
+    /// whose requests wait behind. True if it is committed.
     async fn commit(
         &mut self,
         leader: LeaderId,
         changes: Vec<MetadataChange>,
         jobs: Vec<Box<dyn Job>>,
+        waiting: &mut VecDeque<Box<dyn Job>>,
     ) -> bool {
         let begun = Instant::now();
         self.metrics.proposed(jobs.len(), changes.len());
@@ -316,7 +318,7 @@ impl<C: Environment> Task<C> {
             Select2::Second(()) => {
                 tracing::warn!("a metadata batch is not committed in time; its outcome is unknown");
                 finish_all(std::mem::take(&mut jobs), &Err(ControllerError::TimedOut));
-                outcome.await
+                self.refuse_until(outcome.as_mut(), waiting).await
             }
         };
         let answer = match written {
@@ -335,6 +337,23 @@ impl<C: Environment> Task<C> {
         self.metrics.committed(begun.elapsed(), answer.is_ok());
         finish_all(jobs, &answer);
         answer.is_ok()
+    }
+
+    /// Waits for an outcome that is late. Whoever asks meanwhile is told so at once: of theirs nothing was begun.
+    async fn refuse_until<T: Send>(
+        &mut self,
+        mut outcome: Pin<&mut (impl Future<Output = T> + Send)>,
+        waiting: &mut VecDeque<Box<dyn Job>>,
+    ) -> T {
+        let busy = Err(ControllerError::Busy("the quorum does not answer".to_owned()));
+        finish_all(waiting.drain(..).collect(), &busy);
+        loop {
+            match C::select2(outcome.as_mut(), pin!(self.queue.recv())).await {
+                Select2::First(known) => return known,
+                Select2::Second(Some(job)) => job.finish(busy.clone()),
+                Select2::Second(None) => return outcome.await,
+            }
+        }
     }
 }
 
