@@ -96,7 +96,7 @@ impl Controller {
     pub(crate) fn begin(&mut self, plan: &Plan, incarnations: &[Incarnation]) -> Vec<BrokerEpoch> {
         let mut epochs = Vec::new();
         for (node, incarnation) in incarnations.iter().enumerate() {
-            let (epoch, _) = self.register(0, node, *incarnation).expect("a new node may join");
+            let (epoch, _) = self.register(0, node, *incarnation, false).expect("a new node may join");
             let changes = plan::unfence_node(self.state(), NodeId(node as i32), epoch).expect("just joined");
             self.commit(&changes.changes);
             epochs.push(epoch);
@@ -129,6 +129,7 @@ impl Controller {
         now: i64,
         node: usize,
         incarnation: Incarnation,
+        unflushed_lost: bool,
     ) -> Result<(BrokerEpoch, Option<Committed>), Rejection> {
         let request = RegisterNode {
             cluster_id: CLUSTER.to_owned(),
@@ -139,7 +140,7 @@ impl Controller {
             control_address: String::new(),
             data_address: String::new(),
             rack: None,
-            unflushed_lost: false,
+            unflushed_lost,
         };
         let decision = plan::register_node(self.state(), &request, &self.inputs)?;
         let committed = self.commit(&decision.changes);

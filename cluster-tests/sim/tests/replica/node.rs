@@ -79,6 +79,12 @@ pub(crate) struct Node {
     pub(crate) broker_epoch: Option<BrokerEpoch>,
     /// The index of metadata that it has applied.
     pub(crate) applied: u64,
+    /// The newest of its runs that the controller has registered.
+    pub(crate) registered_run: u64,
+    /// The newest of its runs that ended with the machine; 0 if none did.
+    pub(crate) lost_in: u64,
+    /// It has not been told yet that the controller knows of that.
+    pub(crate) unflushed_lost: bool,
     /// Whether a delivery of metadata is on its way.
     pub(crate) feeding: bool,
     /// It has seen its own registration: what the metadata says of its leaderships is about this run.
@@ -100,6 +106,9 @@ impl Node {
             clock,
             broker_epoch: None,
             applied: 0,
+            registered_run: 1,
+            lost_in: 0,
+            unflushed_lost: false,
             feeding: false,
             open: false,
             stopping: false,
@@ -116,6 +125,11 @@ impl Node {
 
     pub(crate) fn incarnation(&self) -> Incarnation {
         incarnation(self.number, self.run)
+    }
+
+    /// Its machine lost power, and the controller does not know yet.
+    pub(crate) fn lost_unnoticed(&self) -> bool {
+        self.lost_in >= self.registered_run
     }
 
     pub(crate) fn ticket(&mut self) -> Ticket {

@@ -55,6 +55,10 @@ impl World {
             self.ghost.mark("no leader");
             return;
         };
+        let ghost = &mut self.ghost.partitions[partition];
+        if ghost.suspended {
+            ghost.unclean_epoch = after.leader_epoch.0;
+        }
         if before.isr.contains(&leader) || self.admitting.contains(&leader) {
             self.ghost.mark("leader elected from the in-sync set");
         } else if before.elr.contains(&leader) {
@@ -85,6 +89,30 @@ impl World {
         }
     }
 
+    /// R10: the controller has registered a node whose machine lost power. Of topics with `weir.flush=os` it may lack committed
+    /// records, so it is not eligible any more, unless nobody else is: then what it has is the truth from now on.
+    pub(crate) fn registered_after_loss(&mut self, node: usize) {
+        if !self.plan.flush_os {
+            return;
+        }
+        let id = NodeId(node as i32);
+        for partition in 0..self.plan.partitions {
+            let state = self.controller.partition(partition);
+            let eligible: Vec<NodeId> = state.isr.iter().chain(&state.elr).copied().collect();
+            if !eligible.contains(&id) {
+                if state.replicas.contains(&id) {
+                    self.ghost.mark("replica without its tail is not eligible");
+                }
+                continue;
+            }
+            assert!(eligible == [id], "R10: node {node} may lack its tail and is eligible: {state:?}");
+            let ghost = &mut self.ghost.partitions[partition];
+            ghost.suspended = true;
+            ghost.unclean_epoch = ghost.unclean_epoch.max(state.leader_epoch.0 + 1);
+            self.ghost.mark("last eligible replica without its tail");
+        }
+    }
+
     /// R3: every replica that could be elected has every committed record, so that it would still have it after a crash.
     pub(crate) fn check_eligible(&mut self, partition: usize) {
         let ghost = &self.ghost.partitions[partition];
@@ -100,7 +128,11 @@ impl World {
                 );
                 continue;
             };
-            let durable = if self.may_lose { copy.log.flushed } else { copy.log.end() };
+            let os = self.plan.flush_os;
+            if os && self.nodes[node.0 as usize].lost_unnoticed() {
+                continue;
+            }
+            let durable = if os { copy.log.end() } else { copy.log.flushed };
             assert!(
                 durable >= ghost.sure && ghost.is_in(&copy.log, ghost.sure),
                 "R3: node {node} is eligible, {} is committed, and it has {durable} on disk and {:?} there",
@@ -114,7 +146,7 @@ impl World {
     pub(crate) fn leader_begins(&mut self, node: usize, partition: usize, epoch: i32, start: Offset) {
         let run = (node, self.nodes[node].run);
         let current = self.controller.partition(partition).leader_epoch.0;
-        let os = !self.may_lose;
+        let os = self.plan.flush_os;
         let copy = self.nodes[node].copies.get_mut(&partition).expect("it leads");
         assert!(start.0 == copy.log.end(), "an epoch begins where the log ends");
         copy.log.begin_epoch(epoch);

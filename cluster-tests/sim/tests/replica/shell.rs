@@ -192,6 +192,10 @@ impl World {
             return;
         }
         owner.up = false;
+        if losing {
+            owner.lost_in = owner.run;
+            owner.unflushed_lost = true;
+        }
         for (partition, copy) in &mut owner.copies {
             copy.live = None;
             // Where a log begins, its high watermark is at least, also where an unclean leader has less.
@@ -223,7 +227,7 @@ impl World {
         self.dies(node, false, away);
     }
 
-    pub(crate) fn registration_at_controller(&mut self, node: usize, run: u64) {
+    pub(crate) fn registration_at_controller(&mut self, node: usize, run: u64, unflushed_lost: bool) {
         let incarnation = crate::node::incarnation(node, run);
         if self.nodes[node].run != run {
             // An old process cannot speak any more; what it said late would look like a newer one's.
@@ -235,9 +239,13 @@ impl World {
             (known.registration.broker_epoch, known.registration.incarnation == incarnation)
         });
         let (epoch, committed) =
-            self.controller.register(now, node, incarnation).expect("a node may come back");
+            self.controller.register(now, node, incarnation, unflushed_lost).expect("a node may come back");
         let right = if again { epoch == before } else { epoch > before };
         assert!(right, "R6: node {node} was registered as {before} and is as {epoch}");
+        self.nodes[node].registered_run = run;
+        if unflushed_lost && !again {
+            self.registered_after_loss(node);
+        }
         self.committed(committed);
         if let Some(delay) = self.transit(CONTROLLER, node) {
             self.after(delay, Event::Registered { node, run, epoch });

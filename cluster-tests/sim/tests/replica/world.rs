@@ -99,6 +99,7 @@ pub(crate) enum Event {
     RegistrationAtController {
         node: usize,
         run: u64,
+        unflushed_lost: bool,
     },
     HeartbeatAtController {
         node: usize,
@@ -207,7 +208,7 @@ pub(crate) struct World {
     proposed: Option<Wanted>,
     pub(crate) batch_ids: u64,
     pub(crate) producer_ids: i64,
-    /// Whether machines may lose power: not once some record was committed without a sync.
+    /// Whether machines may lose power.
     pub(crate) may_lose: bool,
     pub(crate) healed: bool,
     /// Producers begin nothing new.
@@ -256,7 +257,7 @@ impl World {
             incoming: None,
             proposed: None,
             batch_ids: 0,
-            may_lose: !plan.flush_os,
+            may_lose: plan.machines_may_lose_power(),
             healed: false,
             winding_down: false,
             done_at_heal: Vec::new(),
@@ -379,7 +380,10 @@ impl World {
                     self.stopped(node);
                 }
             }
-            Event::Registered { node, epoch, .. } => self.nodes[node].broker_epoch = Some(epoch),
+            Event::Registered { node, epoch, .. } => {
+                self.nodes[node].broker_epoch = Some(epoch);
+                self.nodes[node].unflushed_lost = false;
+            }
             Event::FlushDone { node, partition, generation, .. } => {
                 self.flush_done(node, partition, generation)
             }
@@ -394,7 +398,9 @@ impl World {
             Event::ProposalAnswered { node, partition, number, epochs, outcome, .. } => {
                 self.proposal_answered(node, partition, number, epochs, outcome);
             }
-            Event::RegistrationAtController { node, run } => self.registration_at_controller(node, run),
+            Event::RegistrationAtController { node, run, unflushed_lost } => {
+                self.registration_at_controller(node, run, unflushed_lost);
+            }
             Event::HeartbeatAtController { node, run, heartbeat } => {
                 self.heartbeat_at_controller(node, run, &heartbeat);
             }
@@ -677,7 +683,10 @@ impl World {
         let owner = &self.nodes[node];
         let run = owner.run;
         let event = match owner.broker_epoch {
-            None => Event::RegistrationAtController { node, run },
+            None => {
+                let unflushed_lost = owner.unflushed_lost;
+                Event::RegistrationAtController { node, run, unflushed_lost }
+            }
             Some(broker_epoch) => {
                 let heartbeat = Heartbeat {
                     node: owner.id(),
