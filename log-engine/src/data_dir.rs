@@ -241,6 +241,11 @@ pub(crate) fn remove_dir_and_files(disk: &dyn Disk, dir: &Path) -> Result<(), Fi
 
 fn consume_clean_marker(disk: &dyn Disk, path: &Path) -> Result<bool, FileError> {
     let marker = path.join(CLEAN_FILE);
+    // Planted: the marker stays, and says after a crash that there was none.
+    if cfg!(weir_planted_bug = "B8") {
+        let entries = disk.list(path).map_err(|e| FileError::new("list", path, e))?;
+        return Ok(entries.iter().any(|entry| entry.name == CLEAN_FILE));
+    }
     match disk.remove_file(&marker) {
         Ok(()) => {
             disk.sync_dir(path).map_err(|e| FileError::new("sync", path, e))?;

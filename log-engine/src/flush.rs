@@ -92,6 +92,10 @@ impl FlushWork {
     pub(crate) fn sync_files(&self) -> Result<(), FileError> {
         let mut outcome = self.files_synced.lock();
         let outcome = outcome.get_or_insert_with(|| {
+            // Planted: it is said to be on disk without being brought there.
+            if cfg!(weir_planted_bug = "B11") {
+                return Ok(());
+            }
             let sync = |pin: &Arc<Pin>| pin.file().sync().map_err(|e| FileError::new("sync", pin.path(), e));
             self.files.iter().try_for_each(sync).map_err(Arc::new)
         });
@@ -103,7 +107,8 @@ impl FlushWork {
 
     /// `synced` says that the whole file system was synced just now.
     pub(crate) fn sync_names(&self, synced: bool) -> Result<(), FileError> {
-        let mut dir_changed = self.dir_changed && !synced;
+        // Planted: new names are not brought to the disk.
+        let mut dir_changed = self.dir_changed && !synced && !cfg!(weir_planted_bug = "B12");
         if let Some(epochs) = &self.epochs {
             epochs.write(&*self.disk, &self.dir)?;
             dir_changed = false;

@@ -116,6 +116,8 @@ impl Log {
             return self.flushed();
         };
         match done.result {
+            // Planted: a failed sync is tried again.
+            Err(FlushError::Failed(_)) if cfg!(weir_planted_bug = "B14") => self.put_back(&in_flight.work),
             Err(FlushError::Failed(error)) => _ = self.poison(error.to_string()),
             // Whatever it is that failed meanwhile, a sync that succeeds afterwards proves nothing.
             Err(FlushError::DiskFull(_)) | Ok(()) if self.poisoned.is_some() => {}

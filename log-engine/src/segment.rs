@@ -67,7 +67,9 @@ impl SegmentState {
             self.first_timestamp = Some(header.max_timestamp);
         }
         if self.bytes_since_entry > interval_bytes {
-            self.index.push(IndexEntry { offset: last_offset, position: position as u32 });
+            // Planted: the entry points at the batch behind.
+            let skipped = if cfg!(weir_planted_bug = "B18") { header.size() as u64 } else { 0 };
+            self.index.push(IndexEntry { offset: last_offset, position: (position + skipped) as u32 });
             self.push_time_entry();
             self.bytes_since_entry = 0;
         }

@@ -12,13 +12,14 @@ use std::path::Path;
 use std::sync::Arc;
 
 use log_engine::{
-    AppendError, DataDir, DataDirOptions, Disk, Log, LogConfig, LogName, OpenError, SimDisk, SimFault,
+    AppendError, DataDir, DataDirOptions, Disk, Log, LogConfig, LogName, OpenError, OpenMode, SimDisk,
+    SimFault,
 };
 use log_engine_core::EpochHistory;
 use support::{Random, TestBatch, batches_of, check_lookups, check_transactions};
 use uuid::Uuid;
 
-const SEEDS: u64 = 500;
+const SEEDS: u64 = 3_000;
 const STEPS: usize = 60;
 
 /// A short script, the power cut at every single operation of it.
@@ -96,6 +97,10 @@ struct World {
     now: i64,
     crashes: usize,
     poisonings: usize,
+    /// The directory was closed cleanly, if the power let it, and not opened since.
+    stopped_cleanly: bool,
+    /// The directory was opened at least once.
+    was_open: bool,
     fault_armed: bool,
 }
 
@@ -150,6 +155,8 @@ impl World {
             now: 1_000_000,
             crashes: 0,
             poisonings: 0,
+            stopped_cleanly: false,
+            was_open: false,
             fault_armed: false,
         };
         world.reopen();
@@ -234,6 +241,8 @@ impl World {
         let failed = result.is_err();
         let flushed = self.log().on_flushed(handle.done(result));
         match failed {
+            // A log that does not give up by itself goes on.
+            true if self.log().poisoned().is_none() && !self.disk.is_crashed() => {}
             true => self.after_error(),
             false => {
                 assert!(flushed >= lowered && flushed <= self.log().end());
@@ -300,10 +309,12 @@ impl World {
 
     fn close(&mut self) {
         let (data, log) = self.open.take().expect("the log is open between steps");
-        let end = log.end();
+        let (start, end) = (log.start(), log.end());
         match log.close() {
             Ok(()) => {
                 self.durable = self.durable.max(end);
+                self.check_index_files(start);
+                self.stopped_cleanly = true;
                 if data.close_clean().is_err() {
                     drop(data);
                     return self.after_error();
@@ -314,6 +325,35 @@ impl World {
             Err(_) => {
                 drop(data);
                 self.after_error();
+            }
+        }
+    }
+
+    /// Every entry of an offset index must point at the batch that ends there. (A wrong one would only cost time: readers
+    /// look at the batch.)
+    fn check_index_files(&self, start: i64) {
+        let dir = Path::new("data").join(self.name.to_string());
+        let Ok(files) = self.disk.list(&dir) else { return };
+        let bases: Vec<i64> =
+            files.iter().filter_map(|f| f.name.strip_suffix(".log")?.parse().ok()).collect();
+        for &base in bases.iter().filter(|&&base| base >= start) {
+            let Ok(index) = self.disk.open(&dir.join(format!("{base:020}.index")), OpenMode::Read) else {
+                continue;
+            };
+            let mut bytes = vec![0; index.len().unwrap_or(0) as usize];
+            if index.read_at(&mut bytes, 0).is_err() {
+                return assert!(self.disk.is_crashed() || self.fault_armed, "an index cannot be read");
+            }
+            let mut position = 0;
+            let mut ends = Vec::new();
+            for batch in self.appended.iter().filter(|b| b.header.base_offset >= base) {
+                ends.push((batch.header.last_offset() - base, position));
+                position += batch.bytes.len() as i64;
+            }
+            for entry in bytes.chunks_exact(8) {
+                let number = |at: usize| i64::from(i32::from_be_bytes(entry[at..at + 4].try_into().unwrap()));
+                let entry = (number(0), number(4));
+                assert!(ends.contains(&entry), "index entry {entry:?} of segment {base} points nowhere");
             }
         }
     }
@@ -427,6 +467,11 @@ impl World {
         };
         let data =
             DataDir::open(self.disk.clone(), Path::new("data"), &options).map_err(|e| e.to_string())?;
+        assert!(
+            self.stopped_cleanly || !self.was_open || !data.was_clean(),
+            "the directory was not closed, and says that it was"
+        );
+        (self.stopped_cleanly, self.was_open) = (false, true);
         let opened = Log::open(&data, self.name, self.config.clone(), self.now);
         if let Err(e @ OpenError::Damaged { .. }) = &opened {
             panic!("seed {}: {e}", self.seed);

@@ -58,26 +58,41 @@ fn open_mutated(seed: u64) -> bool {
     let data = open_dir(&disk).unwrap();
     let (mut log, _) = Log::open(&data, NAME, config(), 0).unwrap();
     let mut batches = Vec::new();
+    let mut flushed = 0;
     for i in 0..40 {
         let batch =
             TestBatch::random(&mut random, &batches, &[], log.end(), i / 15, 1000 + i64::from(i) * 20);
         log.append(&batch.bytes, &[batch.header], 0).unwrap();
         batches.push(batch);
+        if i == 30
+            && let Some(handle) = log.begin_flush()
+        {
+            let result = handle.sync();
+            flushed = log.on_flushed(handle.done(result));
+        }
     }
     match random.chance(50) {
-        true => log.close().unwrap(),
+        true => {
+            flushed = log.end();
+            log.close().unwrap();
+        }
         false => drop(log),
     }
     if random.chance(50) {
         data.close_clean().unwrap();
+    } else {
+        data.checkpoint().unwrap();
     }
     drop(data);
+    let mut flushed_end_is_known = true;
     for _ in 0..1 + random.below(5) {
-        mutate(&disk, &mut random);
+        flushed_end_is_known &= !mutate(&disk, &mut random).ends_with("flushed-ends");
     }
     let Ok(data) = open_dir(&disk) else { return false };
     match Log::open(&data, NAME, config(), 0) {
         Ok((mut log, _)) => {
+            let lost = flushed_end_is_known && log.end() < flushed;
+            assert!(!lost, "{flushed} records were flushed, and it says nothing of having {}", log.end());
             read_all(&log, &batches);
             let next = TestBatch::new(log.end(), 9, &[5], 10, records::Compression::None, None);
             if log.append(&next.bytes, &[next.header], 0).is_ok()
@@ -93,13 +108,14 @@ fn open_mutated(seed: u64) -> bool {
     }
 }
 
-fn mutate(disk: &SimDisk, random: &mut Random) {
+/// Changes a file; which one.
+fn mutate(disk: &SimDisk, random: &mut Random) -> PathBuf {
     let dir = Path::new("data").join(NAME.to_string());
     let inside = disk.list(&dir).unwrap().into_iter().map(|e| (dir.join(e.name), e.len));
     let mut files: Vec<(PathBuf, u64)> = inside.collect();
     files.push((PathBuf::from("data/flushed-ends"), 128));
     let (path, len) = &files[random.below(files.len() as u64) as usize];
-    let Ok(file) = disk.open(path, OpenMode::ReadWrite) else { return };
+    let Ok(file) = disk.open(path, OpenMode::ReadWrite) else { return path.clone() };
     let at = random.below(len.saturating_sub(1));
     match random.below(6) {
         0 => (0..3).for_each(|_| disk.flip_bit(path, random.below(*len), random.below(8) as u8)),
@@ -115,6 +131,7 @@ fn mutate(disk: &SimDisk, random: &mut Random) {
         }
         _ => file.write_at(&random.next().to_be_bytes(), *len).unwrap(),
     }
+    path.clone()
 }
 
 /// Reads and looks up everything; errors are fine.

@@ -9,14 +9,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use log_engine_core::{EpochHistory, ProducerBatch, ProducerStates};
+use log_engine_core::{
+    EpochHistory, MarkerEpochRule, ProducerBatch, ProducerStates, TransactionMarker, TransactionOutcome,
+};
 use proto_types::ids::{BrokerEpoch, LeaderEpoch, Millis, NodeId, Offset, PartitionEpoch};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use storage_node_core::{
     Acks, Action, DeleteRecordsError, FlushMode, FollowerAck, Input, IsrAnswered, IsrOutcome, LogFacts,
-    NewEpoch, OpenSession, ProduceError, Produced, ProducerStamp, Proposal, Replica, ReplicaConfig,
-    SessionKey, Standing, Ticket,
+    MarkerProposal, NewEpoch, OpenSession, ProduceError, Produced, ProducerStamp, Proposal, Replica,
+    ReplicaConfig, SessionKey, Standing, Ticket,
 };
 
 const ME: NodeId = NodeId(1);
@@ -32,6 +34,14 @@ struct Batch {
     producer: Option<ProducerStamp>,
 }
 
+/// A transaction in the model's log: who, its first offset, and the offset of its marker.
+#[derive(Debug, Clone, Copy)]
+struct Transaction {
+    producer_id: i64,
+    first: i64,
+    marker: Option<i64>,
+}
+
 struct World {
     rng: StdRng,
     replica: Replica,
@@ -40,6 +50,7 @@ struct World {
     config: ReplicaConfig,
     now: i64,
     log: Vec<Batch>,
+    transactions: Vec<Transaction>,
     start: i64,
     end: i64,
     flushed: i64,
@@ -68,6 +79,7 @@ struct World {
 #[derive(Debug, Clone, Copy)]
 enum Open {
     Produce(Proposal),
+    Marker(MarkerProposal),
     Delete,
 }
 
@@ -78,6 +90,7 @@ struct Counts {
     refused: usize,
     timed_out: usize,
     deleted: usize,
+    ended: usize,
 }
 
 impl World {
@@ -97,6 +110,7 @@ impl World {
             config,
             now: 0,
             log: Vec::new(),
+            transactions: Vec::new(),
             start,
             end,
             flushed,
@@ -122,7 +136,8 @@ impl World {
 
     fn random_step(&mut self) {
         match self.rng.random_range(0..100) {
-            0..40 => self.propose(),
+            0..33 => self.propose(),
+            33..40 => self.propose_marker(),
             40..60 => self.flush(),
             60..70 => self.follower_ack(),
             70..73 => self.session(),
@@ -163,25 +178,41 @@ impl World {
         self.step(Input::Propose(proposal));
     }
 
+    /// A coordinator ends a transaction, or one that is over, or its marker comes too late.
+    fn propose_marker(&mut self) {
+        let producer_id = self.rng.random_range(2..4);
+        let epoch = self.producers.get(producer_id).map_or(0, |state| state.epoch);
+        self.next_ticket += 1;
+        let proposal = MarkerProposal {
+            ticket: Ticket(self.next_ticket),
+            producer_id,
+            producer_epoch: (epoch + self.rng.random_range(-1..=1)).max(0),
+            coordinator_epoch: self.rng.random_range(0..3),
+            outcome: [TransactionOutcome::Abort, TransactionOutcome::Commit][self.rng.random_range(0..2)],
+            epoch_rule: [MarkerEpochRule::NotOlder, MarkerEpochRule::Newer][self.rng.random_range(0..2)],
+            timestamp: self.now,
+            deadline: Millis(self.now + self.rng.random_range(1..100)),
+        };
+        self.open.insert(proposal.ticket, Open::Marker(proposal));
+        self.step(Input::ProposeMarker(proposal));
+    }
+
     /// The next batch of a producer, or a repetition, or one after a gap, or one of another epoch.
     fn some_producer(&mut self) -> (Option<ProducerStamp>, i32) {
-        let producer_id = self.rng.random_range(0..3);
+        let producer_id = self.rng.random_range(0..4);
+        // Two write in transactions, but for a slip.
+        let is_transactional = producer_id >= 2 && self.rng.random_bool(0.95);
         let batches: Vec<Batch> = (self.log.iter().copied())
             .filter(|batch| batch.producer.is_some_and(|stamp| stamp.producer_id == producer_id))
             .collect();
         let offsets = self.rng.random_range(1..5);
         let Some(last) = batches.last().copied() else {
             return (
-                Some(ProducerStamp {
-                    producer_id,
-                    producer_epoch: 0,
-                    base_sequence: 0,
-                    is_transactional: false,
-                }),
+                Some(ProducerStamp { producer_id, producer_epoch: 0, base_sequence: 0, is_transactional }),
                 offsets,
             );
         };
-        let stamp = last.producer.unwrap();
+        let stamp = ProducerStamp { is_transactional, ..last.producer.unwrap() };
         let next = stamp.base_sequence + (last.end - last.base) as i32;
         match self.rng.random_range(0..10) {
             0..5 => (Some(ProducerStamp { base_sequence: next, ..stamp }), offsets),
@@ -196,12 +227,7 @@ impl World {
             _ => {
                 let producer_epoch = stamp.producer_epoch + self.rng.random_range(0..2);
                 (
-                    Some(ProducerStamp {
-                        producer_id,
-                        producer_epoch,
-                        base_sequence: 0,
-                        is_transactional: false,
-                    }),
+                    Some(ProducerStamp { producer_id, producer_epoch, base_sequence: 0, is_transactional }),
                     offsets,
                 )
             }
@@ -340,6 +366,7 @@ impl World {
         let log = LogFacts { producers: &self.producers, epochs: &self.epochs };
         let actions = self.replica.step(Millis(self.now), log, input);
         self.check_high_watermark();
+        self.check_last_stable();
         for action in actions {
             match action {
                 Action::Append { ticket, base_offset, leader_epoch } => {
@@ -389,7 +416,11 @@ impl World {
     }
 
     fn append(&mut self, ticket: Ticket) {
-        let Open::Produce(proposal) = self.open[&ticket] else { panic!("{ticket:?} is no batch") };
+        let proposal = match self.open[&ticket] {
+            Open::Produce(proposal) => proposal,
+            Open::Marker(marker) => return self.append_marker(&marker),
+            Open::Delete => panic!("{ticket:?} is no batch"),
+        };
         if self.rng.random_bool(0.02) {
             self.step(Input::AppendRefused);
             return;
@@ -405,11 +436,55 @@ impl World {
                 offset_delta: proposal.offsets - 1,
                 last_offset: self.end - 1,
                 timestamp: proposal.max_timestamp,
-                is_transactional: false,
+                is_transactional: stamp.is_transactional,
             });
+            let producer_id = stamp.producer_id;
+            let open = self.transactions.iter().any(|t| t.producer_id == producer_id && t.marker.is_none());
+            assert!(!open || stamp.is_transactional, "{stamp:?} beside an open transaction");
+            if stamp.is_transactional && !open {
+                self.transactions.push(Transaction { producer_id, first: base, marker: None });
+            }
         }
         self.log.push(Batch { base, end: self.end, producer: proposal.producer });
         self.step(Input::Appended { end: Offset(self.end) });
+    }
+
+    fn append_marker(&mut self, proposal: &MarkerProposal) {
+        let offset = self.end;
+        let state = self.producers.get(proposal.producer_id);
+        assert!(
+            state.is_none_or(|state| proposal.producer_epoch >= state.epoch
+                && proposal.coordinator_epoch >= state.coordinator_epoch),
+            "{proposal:?} after {state:?}"
+        );
+        self.producers.complete(&TransactionMarker {
+            producer_id: proposal.producer_id,
+            producer_epoch: proposal.producer_epoch,
+            coordinator_epoch: proposal.coordinator_epoch,
+            outcome: proposal.outcome,
+            offset,
+            timestamp: proposal.timestamp,
+        });
+        let open = |t: &&mut Transaction| t.producer_id == proposal.producer_id && t.marker.is_none();
+        if let Some(open) = self.transactions.iter_mut().find(open) {
+            open.marker = Some(offset);
+            self.answered.ended += 1;
+        }
+        self.end += 1;
+        self.log.push(Batch { base: offset, end: self.end, producer: None });
+        self.step(Input::Appended { end: Offset(self.end) });
+    }
+
+    /// Nothing of a transaction is decided before its marker is committed, and everything else that is committed is.
+    fn check_last_stable(&self) {
+        let view = self.replica.view();
+        let undecided = self
+            .transactions
+            .iter()
+            .filter(|t| t.marker.is_none_or(|marker| marker >= view.high_watermark.0));
+        let undecided = undecided.map(|t| t.first).min().unwrap_or(i64::MAX);
+        let expected = undecided.min(view.high_watermark.0).max(view.start.0);
+        assert_eq!(view.last_stable.0, expected, "{:?}", self.transactions);
     }
 
     /// In the log, each producer's sequence has neither holes nor repetitions, and its epoch never falls.
@@ -448,8 +523,10 @@ impl World {
     }
 
     fn on_reply(&mut self, ticket: Ticket, result: Result<Produced, ProduceError>) {
-        let Some(Open::Produce(proposal)) = self.open.remove(&ticket) else {
-            panic!("{ticket:?} was answered before, or is no batch")
+        let proposal = match self.open.remove(&ticket) {
+            Some(Open::Produce(proposal)) => proposal,
+            Some(Open::Marker(marker)) => return self.on_marker_answered(&marker, result),
+            Some(Open::Delete) | None => panic!("{ticket:?} was answered before, or is no batch"),
         };
         match result {
             Ok(produced) => {
@@ -457,7 +534,9 @@ impl World {
                 let batch =
                     self.log.iter().find(|batch| batch.base == base).expect("what is answered is in the log");
                 assert_eq!(batch.end - batch.base, i64::from(proposal.offsets));
-                assert_eq!(batch.producer, proposal.producer);
+                // A repetition is one by its sequence, whatever it says of transactions.
+                let of = |stamp: ProducerStamp| ProducerStamp { is_transactional: false, ..stamp };
+                assert_eq!(batch.producer.map(of), proposal.producer.map(of));
                 if produced.duplicate_of.is_some() {
                     self.answered.duplicate += 1;
                 }
@@ -473,6 +552,19 @@ impl World {
             Err(ProduceError::NotLeader) => assert!(!self.leads),
             Err(ProduceError::LogFailed) => assert!(self.failed),
             Err(_) => self.answered.refused += 1,
+        }
+    }
+
+    fn on_marker_answered(&mut self, marker: &MarkerProposal, result: Result<Produced, ProduceError>) {
+        match result {
+            Ok(produced) => {
+                assert!(produced.base_offset.0 <= self.high_watermark, "answered before it is committed");
+                let state = self.producers.get(marker.producer_id).expect("its marker is in the log");
+                assert!(state.epoch >= marker.producer_epoch);
+            }
+            Err(ProduceError::NotLeader) => assert!(!self.leads),
+            Err(ProduceError::LogFailed) => assert!(self.failed),
+            Err(_) => {}
         }
     }
 
@@ -536,9 +628,10 @@ fn replicas_keep_their_promises_under_any_order_of_inputs() {
         total.refused += counts.refused;
         total.timed_out += counts.timed_out;
         total.deleted += counts.deleted;
+        total.ended += counts.ended;
     }
     println!("{total:?}");
-    let reached = [total.ok, total.duplicate, total.refused, total.timed_out, total.deleted];
+    let reached = [total.ok, total.duplicate, total.refused, total.timed_out, total.deleted, total.ended];
     assert!(reached.iter().all(|&count| count > 1_000), "every kind of answer is reached often: {total:?}");
 }
 
