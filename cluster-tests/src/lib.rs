@@ -5,7 +5,8 @@
 //! with a log file), [`local_cluster`] (our daemons), [`clients`] (stock clients), [`load`] (a
 //! producer that goes on through failures), [`history`] and [`checker`] (what clients saw, and whether they may), [`fsck`]
 //! (what is on disk, and whether it may), [`replicated_cluster`] and
-//! [`chaos`] (three nodes, and what happens to them). The tests are in `tests/`.
+//! [`chaos`] (three nodes, and what happens to them), [`probe`] (raw requests, and what Kafka answered), [`witness`]
+//! (what clients and Weir say to each other, read by others). The tests are in `tests/`.
 
 pub mod chaos;
 pub mod checker;
@@ -23,7 +24,9 @@ pub mod moments;
 pub mod netns;
 pub mod oracle;
 pub mod ports;
+pub mod probe;
 pub mod process;
 pub mod replicated_cluster;
 pub mod run_dir;
+pub mod witness;
 pub mod workspace;

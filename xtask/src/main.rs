@@ -104,6 +104,16 @@ const COMMANDS: &[Command] = &[
         help: "[--port P] [--nodes 1|3] [--as-shipped] [--config K=V]...: Apache Kafka in the foreground",
         run: kafka::broker,
     },
+    Command {
+        name: "probe",
+        help: "[--record | --repeat]: raw requests, good and bad: where Weir answers otherwise than Kafka",
+        run: kafka::probe,
+    },
+    Command {
+        name: "witness",
+        help: "[CLIENT...]: what clients and Weir say to each other, read by Kafka's codec and Wireshark",
+        run: kafka::witness,
+    },
 ];
 
 fn main() -> ExitCode {

@@ -25,6 +25,13 @@ pub(crate) const TOPIC_OPERATIONS: i32 = operation::READ
     | operation::DESCRIBE_CONFIGS
     | operation::ALTER_CONFIGS;
 
+/// All that can be allowed on a group.
+pub(crate) const GROUP_OPERATIONS: i32 = operation::READ
+    | operation::DELETE
+    | operation::DESCRIBE
+    | operation::DESCRIBE_CONFIGS
+    | operation::ALTER_CONFIGS;
+
 /// All that can be allowed on the cluster.
 pub(crate) const CLUSTER_OPERATIONS: i32 = operation::CREATE
     | operation::ALTER

@@ -2,7 +2,9 @@
 
 use crate::coordinator_port::{GroupCall, NoAnswer};
 use crate::kafka::groups::{GroupApi, shard_of};
-use crate::kafka::handlers::{delete_groups, describe_groups, list_groups, offset_commit, offset_fetch};
+use crate::kafka::handlers::{
+    delete_groups, describe_groups, list_groups, offset_commit, offset_fetch, sync_group,
+};
 use crate::test_node::{TestNode, assert_encodes, live_node, topic};
 use bytes::Bytes;
 use kafka_wire_core::messages::delete_groups::DeleteGroupsRequest;
@@ -21,7 +23,7 @@ use kafka_wire_core::messages::offset_delete::OffsetDeleteRequest;
 use kafka_wire_core::messages::offset_fetch::{
     OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopic,
 };
-use kafka_wire_core::messages::sync_group::SyncGroupRequest;
+use kafka_wire_core::messages::sync_group::{SyncGroupRequest, SyncGroupResponse};
 use kafka_wire_core::{ApiKey, ErrorCode, Message, Writer};
 use std::sync::Arc;
 
@@ -82,6 +84,30 @@ async fn groups_of_several_shards_are_asked_apart_and_put_together_in_order() {
     let expected =
         [("a", ErrorCode::None), ("away", ErrorCode::CoordinatorNotAvailable), ("b", ErrorCode::None)];
     assert_eq!(told, expected);
+    // Not asked for, or not known: the smallest number.
+    let operations = |response: DescribeGroupsResponse| -> Vec<i32> {
+        response.groups.iter().map(|group| group.authorized_operations).collect()
+    };
+    assert_eq!(operations(response), [i32::MIN; 3]);
+    let groups = vec!["a".into(), "away".into()];
+    let request = DescribeGroupsRequest { groups, include_authorized_operations: true };
+    let response = describe_groups::handle(Arc::clone(&test.node), test.context(5), request).await;
+    assert_eq!(operations(response), [3400, i32::MIN]);
+}
+
+#[tokio::test]
+async fn a_member_says_which_protocol_its_group_has() {
+    let test = node();
+    answer(&test, |call| encoded(&SyncGroupResponse::default(), call.api_version));
+    let nameless = SyncGroupRequest { protocol_type: Some("consumer".into()), ..Default::default() };
+    for (version, expected) in [(4, ErrorCode::None), (5, ErrorCode::InconsistentGroupProtocol)] {
+        let request = match version {
+            4 => SyncGroupRequest::default(),
+            _ => nameless.clone(),
+        };
+        let response = sync_group::handle(Arc::clone(&test.node), test.context(version), request).await;
+        assert_eq!(response.error_code, expected, "version {version}");
+    }
 }
 
 #[tokio::test]

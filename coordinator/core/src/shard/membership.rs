@@ -61,7 +61,7 @@ impl Shard {
         request: &LeaveGroupRequest,
     ) -> Decision {
         if let Err(error_code) = self.check_known(&request.group_id) {
-            let response = LeaveGroupResponse { error_code, ..LeaveGroupResponse::default() };
+            let response = refuse_leave(context.api_version, request, error_code);
             return reply(context, Some(request.group_id.clone()), GroupReply::Leave(response));
         }
         let parked = Parked { token: context.token, version: context.api_version };
@@ -77,6 +77,19 @@ impl Shard {
             Ok(())
         }
     }
+}
+
+/// That nobody is a member of the group is said of each member, where the version can.
+fn refuse_leave(version: i16, request: &LeaveGroupRequest, error_code: ErrorCode) -> LeaveGroupResponse {
+    if version < SEVERAL_LEAVE || error_code != ErrorCode::UnknownMemberId {
+        return LeaveGroupResponse { error_code, ..LeaveGroupResponse::default() };
+    }
+    let members = request.members.iter().map(|member| MemberResponse {
+        member_id: member.member_id.clone(),
+        group_instance_id: member.group_instance_id.clone(),
+        error_code,
+    });
+    LeaveGroupResponse { members: members.collect(), ..LeaveGroupResponse::default() }
 }
 
 impl Turn<'_> {

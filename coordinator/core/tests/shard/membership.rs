@@ -69,7 +69,11 @@ fn the_last_one_to_leave_leaves_an_empty_group() {
     assert_eq!(leave(&mut desk, 0, "g", &[(&"x".into(), None)]).error_code, ErrorCode::UnknownMemberId);
     assert_eq!(leave(&mut desk, 2, "g", &[(&b.id, None)]), LeaveGroupResponse::default());
     assert_eq!(desk.shard.group_overview("g"), Some((GroupState::Empty, b.generation + 1, 0)));
-    assert_eq!(leave(&mut desk, 5, "x", &[(&b.id, None)]).error_code, ErrorCode::UnknownMemberId);
+    assert_eq!(leave(&mut desk, 2, "x", &[(&b.id, None)]).error_code, ErrorCode::UnknownMemberId);
+    // Where several can leave, each is told that there is no such group.
+    let response = leave(&mut desk, 5, "x", &[(&b.id, None)]);
+    assert_eq!((response.error_code, response.members.len()), (ErrorCode::None, 1));
+    assert_eq!(response.members[0].error_code, ErrorCode::UnknownMemberId);
 }
 
 #[test]

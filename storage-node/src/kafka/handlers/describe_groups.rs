@@ -1,6 +1,7 @@
 //! DescribeGroups: members and state of groups. Answered by their coordinators; each group is asked for apart, and the
 //! answers put together in the request's order.
 
+use crate::kafka::authorize::{self, GROUP_OPERATIONS};
 use crate::kafka::groups::{self, GroupApi};
 use crate::node::Node;
 use futures_util::future::join_all;
@@ -22,7 +23,11 @@ pub(crate) async fn handle(
         let (node, context) = (&node, &context);
         async move { groups::forward(node, context, &part.groups[0], &part).await.groups }
     });
-    let groups = join_all(parts).await.into_iter().flatten().collect();
+    let mut groups: Vec<DescribedGroup> = join_all(parts).await.into_iter().flatten().collect();
+    for group in groups.iter_mut().filter(|group| group.error_code == ErrorCode::None) {
+        group.authorized_operations =
+            authorize::operations(request.include_authorized_operations, GROUP_OPERATIONS);
+    }
     DescribeGroupsResponse { throttle_time_ms: 0, groups }
 }
 

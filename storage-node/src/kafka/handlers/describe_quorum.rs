@@ -21,10 +21,12 @@ const TOPIC: &str = "__cluster_metadata";
 /// Name of the endpoint at which controllers speak.
 const LISTENER: &str = "CONTROLLER";
 const UNKNOWN: i64 = -1;
+/// The first version that has room for addresses.
+const ADDRESSES_VERSION_MIN: i16 = 2;
 
 pub(crate) async fn handle(
     node: Arc<Node>,
-    _context: RequestContext,
+    context: RequestContext,
     request: DescribeQuorumRequest,
 ) -> DescribeQuorumResponse {
     if !asks_for_the_quorum(&request) {
@@ -37,7 +39,13 @@ pub(crate) async fn handle(
         Err(error) => Err(error),
     };
     match answer {
-        Ok(quorum) => described(&quorum, node.clock().wall().0),
+        Ok(quorum) => {
+            let mut response = described(&quorum, node.clock().wall().0);
+            if context.api_version < ADDRESSES_VERSION_MIN {
+                response.nodes.clear();
+            }
+            response
+        }
         Err(KafkaError { code, message }) => DescribeQuorumResponse {
             error_code: code,
             error_message: Some(message),
@@ -169,7 +177,7 @@ mod tests {
         assert_eq!(addresses[2], (4, "c4.example".to_owned(), 9183));
         // Older versions have no room for addresses.
         for version in 0..=1 {
-            let old = DescribeQuorumResponse { nodes: vec![], ..response.clone() };
+            let old = handle(Arc::clone(&test.node), test.context(version), asked(TOPIC, 0)).await;
             assert_encodes::<DescribeQuorumRequest>(&old, version);
         }
     }

@@ -8,11 +8,19 @@ use kafka_wire_core::ErrorCode;
 use kafka_wire_core::messages::sync_group::{SyncGroupRequest, SyncGroupResponse};
 use std::sync::Arc;
 
+/// From this version on a member says which protocol it takes the group to have chosen (KIP-559).
+const PROTOCOL_VERSION_MIN: i16 = 5;
+
 pub(crate) async fn handle(
     node: Arc<Node>,
     context: RequestContext,
     request: SyncGroupRequest,
 ) -> SyncGroupResponse {
+    if context.api_version >= PROTOCOL_VERSION_MIN
+        && (request.protocol_type.is_none() || request.protocol_name.is_none())
+    {
+        return request.refuse(context.api_version, ErrorCode::InconsistentGroupProtocol);
+    }
     groups::forward(&node, &context, &request.group_id, &request).await
 }
 

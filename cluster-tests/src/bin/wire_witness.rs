@@ -1,0 +1,63 @@
+//! The command `cargo xtask witness`: captures what stock clients and `weir dev` say to each other and has it read by Kafka's
+//! codec and by Wireshark.
+
+#![expect(clippy::print_stdout, reason = "a program for people prints")]
+
+use std::process::{Command, ExitCode};
+
+use cluster_tests::local_cluster::WeirDev;
+use cluster_tests::witness::{self, Testimony};
+use cluster_tests::workspace;
+use kafka_wire_core::ApiKey;
+
+/// Clients that have nothing in common: C, JavaScript, Go.
+const CLIENTS: &[&str] = &["kcat", "kafkajs", "kafka-go"];
+
+fn main() -> ExitCode {
+    let mut clients: Vec<String> = std::env::args().skip(1).collect();
+    if clients.is_empty() {
+        clients = CLIENTS.iter().map(|name| (*name).to_owned()).collect();
+    }
+    match run(&clients) {
+        Ok(testimony) => {
+            print(&testimony);
+            if testimony.faults.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+        }
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(clients: &[String]) -> Result<Testimony, String> {
+    let dev = WeirDev::start("wire_witness");
+    let file = dev.run_dir().join("capture.pcapng");
+    let capture = witness::capture(dev.port(), &file).map_err(|error| error.to_string())?;
+    let mut table = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    table.current_dir(workspace::root()).args(["xtask", "clients", "--bootstrap", &dev.bootstrap()]);
+    let status = table.args(clients).status().map_err(|error| format!("cannot start cargo: {error}"))?;
+    let file = capture.stop().map_err(|error| error.to_string())?;
+    if !status.success() {
+        return Err("the clients failed, so there is nothing to testify".to_owned());
+    }
+    witness::examine(&file, dev.port()).map_err(|error| error.to_string())
+}
+
+fn print(testimony: &Testimony) {
+    println!("\n{:32} {:>7} {:>9} {:>9}", "API", "version", "requests", "responses");
+    for ((key, version), seen) in &testimony.seen {
+        let name = ApiKey::try_from(*key).map_or("?", ApiKey::name);
+        println!("{name:32} {version:>7} {:>9} {:>9}", seen.requests, seen.responses);
+    }
+    println!(
+        "\nWireshark complains, about what Kafka's codec reads and writes unchanged unless it is named below:"
+    );
+    for (complaint, times) in &testimony.complaints {
+        println!("  {times:>5} {complaint}");
+    }
+    println!("\n{} bodies that Kafka's codec does not read, or writes otherwise", testimony.faults.len());
+    for fault in &testimony.faults {
+        println!("  {fault}");
+    }
+}

@@ -1,0 +1,34 @@
+//! Weir is asked in raw bytes what Apache Kafka was asked, and each difference must have its verdict.
+
+use cluster_tests::local_cluster::WeirDev;
+use cluster_tests::probe;
+use cluster_tests::probe::record::{self, Difference, Findings};
+use cluster_tests::probe::verdicts::Verdicts;
+
+#[test]
+fn every_difference_from_kafka_has_a_verdict() {
+    let kafka =
+        Findings::load(&record::record_file()).expect("the record of Apache Kafka is in the repository");
+    let dev = WeirDev::start("probe");
+    let weir = probe::observe(&dev.bootstrap(), Some(&kafka.announced));
+    assert_eq!(
+        weir.request_crc, kafka.request_crc,
+        "the requests of the probe were changed: `cargo xtask probe --record` asks Apache Kafka anew"
+    );
+    assert!(kafka.len() > 4_000, "the record holds {} answers", kafka.len());
+    let differences = record::differences(&kafka, &weir);
+    let open: Vec<String> = Verdicts::load()
+        .expect("docs/differences.md has the table of verdicts")
+        .without_verdict(&differences)
+        .into_iter()
+        .map(|Difference { name, versions, kafka, other }| {
+            format!("{name} (versions {versions}): Kafka {kafka}, Weir {other}")
+        })
+        .collect();
+    assert!(
+        open.is_empty(),
+        "{} differences without a row in docs/differences.md:\n{}",
+        open.len(),
+        open.join("\n")
+    );
+}
