@@ -219,7 +219,7 @@ fn fetch_sessions(script: &mut Script<'_>) {
     let Some(opened) = script.ask(&mut wire, "1 opened", VERSION, &first) else { return };
     let session_id = opened.session_id;
     let next = |session_epoch, request: FetchRequest| FetchRequest { session_id, session_epoch, ..request };
-    let nothing = FetchRequest { topics: Vec::new(), ..full.clone() };
+    let nothing = FetchRequest { topics: Vec::new(), ..full };
     script.ask(&mut wire, "2 what is left", VERSION, &next(1, nothing.clone()));
     script.ask(&mut wire, "3 same epoch again", VERSION, &next(1, nothing.clone()));
     script.ask(&mut wire, "4 epoch in the future", VERSION, &next(9, nothing.clone()));
