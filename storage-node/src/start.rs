@@ -134,18 +134,14 @@ fn run(
     (phase, phase_seen): (watch::Sender<Phase>, watch::Receiver<Phase>),
     session_state: watch::Sender<SessionState>,
 ) -> Result<NodeHandle, StartError> {
-    let Bound { directories, unflushed_lost, listeners, control, shard_logs, data, lane_server, http } =
-        bound;
+    let registration = registration(&config, &bound);
+    let Bound { directories, listeners, control, shard_logs, data, lane_server, http, .. } = bound;
     let clock = Clock::start();
     let call_max = Duration::from_millis(config.limits.controller_call_ms_max);
     let seed = Uuid::new_v4().as_u64_pair().0;
     let client =
         ControllerClient::new(control.transport(), &config.controllers, timing(&config), clock, seed)?;
     let client = Arc::new(client);
-    let registration = RegisterNode {
-        unflushed_lost,
-        ..registration(&config, &directories, &listeners, control.local_addr(), data.local_addr())
-    };
     let incarnation = registration.incarnation;
     let kafka: Vec<KafkaAddress> = listeners.iter().map(kafka_address).collect();
     let file_configs = file_configs(&config, &kafka);
@@ -425,13 +421,8 @@ fn forward_limits(config: &Config) -> ForwardLimits {
     }
 }
 
-fn registration(
-    config: &Config,
-    directories: &[DataDir],
-    listeners: &[BoundListener],
-    control: SocketAddr,
-    data: SocketAddr,
-) -> RegisterNode {
+fn registration(config: &Config, parts: &Bound) -> RegisterNode {
+    let (control, data) = (parts.control.local_addr(), parts.data.local_addr());
     let advertised =
         |given: &Option<String>, bound: SocketAddr| match given.as_deref().and_then(|text| text.parse().ok())
         {
@@ -448,12 +439,16 @@ fn registration(
         cluster_id: config.cluster_id.clone(),
         node: NodeId(config.node_id),
         incarnation: Incarnation(Uuid::new_v4()),
-        directories: directories.iter().map(|directory| DirectoryId(directory.directory_id())).collect(),
-        listeners: listeners.iter().map(listener).collect(),
+        directories: parts
+            .directories
+            .iter()
+            .map(|directory| DirectoryId(directory.directory_id()))
+            .collect(),
+        listeners: parts.listeners.iter().map(listener).collect(),
         control_address: advertised(&config.control.advertised, control).to_string(),
         data_address: advertised(&config.data.advertised, data).to_string(),
         rack: config.rack.clone(),
-        unflushed_lost: false,
+        unflushed_lost: parts.unflushed_lost,
     }
 }
 
