@@ -34,6 +34,9 @@ pub(crate) struct Args {
     /// is a second, which is then part of what is measured.
     #[arg(long, default_value_t = 1000)]
     client_backoff_ms: u32,
+    /// What the client is to say of itself on standard error (librdkafka's `debug`, as `broker,topic,metadata,msg`).
+    #[arg(long)]
+    client_debug: Option<String>,
 }
 
 /// Runs the measurement and prints a table.
@@ -42,11 +45,8 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let mut cluster = cluster::start(home.path(), args.profile)?;
     kafka_client::create_topic_with(&cluster.bootstrap(), TOPIC, 1, 3)?;
     cluster::wait_in_sync(&cluster, TOPIC)?;
-    let backoff = args.client_backoff_ms.to_string();
-    let settings = [("retry.backoff.max.ms", backoff.clone()), ("reconnect.backoff.max.ms", backoff)];
-    // With the default every setting stays as the library has it.
-    let settings = if args.client_backoff_ms == 1000 { &[][..] } else { &settings[..] };
-    let producer = SteadyProducer::start_with(&cluster.bootstrap(), TOPIC, args.rate, RECORD, settings)?;
+    let settings = client_settings(args);
+    let producer = SteadyProducer::start_with(&cluster.bootstrap(), TOPIC, args.rate, RECORD, &settings)?;
     wait_for_first(&producer)?;
     let mut seconds = Vec::new();
     let mut elected = Vec::new();
@@ -79,6 +79,20 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     cluster.stop();
     print(args, &elected, &seconds, &sync_seconds, &moments, &answers);
     Ok(())
+}
+
+/// With the defaults every setting stays as the library has it.
+fn client_settings(args: &Args) -> Vec<(&'static str, String)> {
+    let mut settings = Vec::new();
+    if args.client_backoff_ms != 1000 {
+        let backoff = args.client_backoff_ms.to_string();
+        settings.push(("retry.backoff.max.ms", backoff.clone()));
+        settings.push(("reconnect.backoff.max.ms", backoff));
+    }
+    if let Some(debug) = &args.client_debug {
+        settings.push(("debug", debug.clone()));
+    }
+    settings
 }
 
 fn wait_for_first(producer: &SteadyProducer) -> Result<(), Failure> {

@@ -3,11 +3,12 @@
 use crate::clock;
 use crate::{Failure, kafka_client};
 use rdkafka::ClientContext;
+use rdkafka::config::RDKafkaLogLevel;
 use rdkafka::error::KafkaError;
 use rdkafka::message::DeliveryResult;
 use rdkafka::producer::{BaseRecord, Producer, ProducerContext, ThreadedProducer};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -30,7 +31,14 @@ pub(crate) struct SteadyProducer {
 
 struct Noter(Arc<Mutex<Vec<Answer>>>);
 
-impl ClientContext for Noter {}
+impl ClientContext for Noter {
+    /// What the library says of itself, with the time since the first line: only if it was asked to.
+    fn log(&self, _level: RDKafkaLogLevel, context: &str, message: &str) {
+        static BEGUN: OnceLock<Instant> = OnceLock::new();
+        let elapsed = BEGUN.get_or_init(clock::now).elapsed();
+        eprintln!("client {:.3} {context} {message}", elapsed.as_secs_f64());
+    }
+}
 
 impl ProducerContext for Noter {
     /// When the record was sent.
@@ -69,6 +77,9 @@ impl SteadyProducer {
             .set("message.timeout.ms", "120000");
         for (name, value) in settings {
             config.set(*name, value);
+            if *name == "debug" {
+                config.set_log_level(RDKafkaLogLevel::Debug);
+            }
         }
         let producer: ThreadedProducer<Noter> = config.create_with_context(Noter(Arc::clone(&answers)))?;
         let stop = Arc::<AtomicBool>::default();

@@ -1,6 +1,7 @@
 //! Controllers in one process over the network in memory, with files on disk: elections, proposals, failures, restarts,
 //! snapshots, sessions, the feed.
 
+mod breakdown;
 mod voters;
 
 mod coordinators;

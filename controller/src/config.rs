@@ -96,6 +96,9 @@ pub struct SessionConfig {
     pub session_ms: u64,
     /// How often nodes are to send heartbeats.
     pub heartbeat_ms: u64,
+    /// Whether a node that is silent for two heartbeats is asked, by a datagram to its data address, whether its process is
+    /// there at all. If its host refuses, it is fenced at once.
+    pub probe_silent: bool,
 }
 
 /// Which replicas lead, as far as the controllers decide by themselves.
@@ -225,7 +228,7 @@ impl Default for RaftConfig {
 
 impl Default for SessionConfig {
     fn default() -> Self {
-        Self { session_ms: 3_000, heartbeat_ms: 300 }
+        Self { session_ms: 3_000, heartbeat_ms: 300, probe_silent: true }
     }
 }
 

@@ -10,6 +10,7 @@ pub mod process;
 pub mod quorum;
 
 mod api_table;
+mod breakdown;
 mod change_feed;
 mod clock;
 #[cfg(test)]

@@ -5,6 +5,7 @@
 //! deposed leader extends no session. All heartbeats that wait share one round.
 
 mod coordinators;
+mod probes;
 mod upkeep;
 
 use crate::clock::Clock;
@@ -12,7 +13,7 @@ use crate::metrics::ControllerMetrics;
 use crate::proposer::{Proposer, confirm_leadership, not_leader};
 use crate::quorum::state_machine::StateView;
 use crate::quorum::type_config::{Raft, TypeConfig};
-use controller_core::sessions::Verdict;
+use controller_core::sessions::{Probe, ProbeAnswer, Verdict};
 use controller_core::{Sessions, plan};
 use coordinators::{CoordinatorNews, CoordinatorWatch};
 use openraft::alias::CommittedLeaderIdOf;
@@ -38,6 +39,8 @@ const BEATS_PER_ROUND: usize = 1024;
 #[derive(Debug, Clone)]
 pub(crate) struct LivenessConfig {
     pub(crate) session: Duration,
+    /// The pause between heartbeats, if nodes that are silent for two of it are probed.
+    pub(crate) probe_silent: Option<Duration>,
     pub(crate) read_timeout: Duration,
     /// How often preferred leaders get their partitions back; never, if `None`.
     pub(crate) rebalance: Option<Duration>,
@@ -65,6 +68,10 @@ enum Event {
         verdict: Verdict,
         index: Option<MetadataIndex>,
     },
+    Probed {
+        probe: Probe,
+        answer: ProbeAnswer,
+    },
 }
 
 /// A handle to the watch. Cheap to clone.
@@ -88,8 +95,14 @@ impl Liveness {
         stop: impl Future<Output = ()> + Send + 'static,
     ) -> (Self, impl Future<Output = ()>) {
         let (events, queue) = mpsc::channel(QUEUE);
-        let session_ms = u64::try_from(config.session.as_millis()).unwrap_or(u64::MAX);
-        let sessions = Arc::new(Mutex::new(Sessions::new(session_ms)));
+        let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        let session_ms = millis(config.session);
+        let sessions = Sessions::new(session_ms);
+        let sessions = match config.probe_silent {
+            Some(heartbeat) => sessions.probing(millis(heartbeat)),
+            None => sessions,
+        };
+        let sessions = Arc::new(Mutex::new(sessions));
         let (progress_tx, progress) = watch::channel(0);
         let clock = Clock::start();
         let task = Task {
@@ -102,6 +115,7 @@ impl Liveness {
             sessions: Arc::clone(&sessions),
             coordinators: CoordinatorWatch::new(session_ms),
             upkeep: Upkeep::default(),
+            probes_open: 0,
             progress: progress_tx,
             events: events.downgrade(),
             leadership: None,
@@ -184,6 +198,8 @@ struct Task {
     sessions: Arc<Mutex<Sessions>>,
     coordinators: CoordinatorWatch,
     upkeep: Upkeep,
+    /// Probes without an answer.
+    probes_open: usize,
     progress: watch::Sender<u64>,
     events: mpsc::WeakSender<Event>,
     /// The leadership whose sessions we hold.
@@ -215,6 +231,7 @@ impl Task {
         let mut beats = Vec::new();
         let mut coordinator_beats = Vec::new();
         let mut news = Vec::new();
+        let mut probed = Vec::new();
         for event in events {
             match event {
                 Event::Beat { heartbeat, arrived, reply } => beats.push((heartbeat, arrived, reply)),
@@ -225,6 +242,7 @@ impl Task {
                 | Event::Decided { .. }
                 | Event::Coordinator(_)
                 | Event::Upkeep(_) => news.push(event),
+                Event::Probed { probe, answer } => probed.push((probe, answer)),
             }
         }
         let nobody = beats.is_empty() && coordinator_beats.is_empty();
@@ -248,6 +266,9 @@ impl Task {
             // The coordinator may have given up.
             let _gone = reply.send(answer);
         }
+        for (probe, answer) in probed {
+            self.take_probe(&probe, answer);
+        }
         let leader = self.raft.as_leader().ok().map(|leader| leader.to_committed_leader_id());
         if leader.is_some() && leader == self.leadership {
             self.spread_shards();
@@ -263,7 +284,7 @@ impl Task {
             Event::Decided { verdict, index } => self.sessions.lock().decided(verdict, index),
             Event::Coordinator(news) => self.take_coordinator_news(news),
             Event::Upkeep(news) => self.take_upkeep_news(news),
-            Event::Beat { .. } | Event::CoordinatorBeat { .. } => {}
+            Event::Beat { .. } | Event::CoordinatorBeat { .. } | Event::Probed { .. } => {}
         }
     }
 
@@ -304,6 +325,7 @@ impl Task {
         for verdict in expired {
             self.commit(verdict);
         }
+        self.probe_silent();
         self.look_at_coordinators();
         self.spread_shards();
         self.look_after_partitions();

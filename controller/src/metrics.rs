@@ -21,6 +21,7 @@ pub(crate) struct ControllerMetrics {
     heartbeats: Counter,
     fencings: Counter,
     unfencings: Counter,
+    deaths_proved: Counter,
     elections: Family<KindLabel, Counter>,
     leaders_lost: Counter,
     isr_shrinks: Counter,
@@ -71,6 +72,7 @@ impl ControllerMetrics {
             heartbeats: Counter::default(),
             fencings: Counter::default(),
             unfencings: Counter::default(),
+            deaths_proved: Counter::default(),
             elections: Family::default(),
             leaders_lost: Counter::default(),
             isr_shrinks: Counter::default(),
@@ -109,6 +111,7 @@ impl ControllerMetrics {
         }
         registry.register("elections", "Leaders elected", m.elections.clone());
         let counters = [
+            ("deaths_proved", "Storage nodes whose process was found to be gone", &m.deaths_proved),
             ("leaders_lost", "Times that a partition was left without leader", &m.leaders_lost),
             ("isr_shrinks", "Times that an in-sync set became smaller", &m.isr_shrinks),
             ("isr_expands", "Times that an in-sync set became larger", &m.isr_expands),
@@ -213,6 +216,10 @@ impl ControllerMetrics {
 
     pub(crate) fn heartbeat(&self) {
         self.heartbeats.inc();
+    }
+
+    pub(crate) fn death_proved(&self) {
+        self.deaths_proved.inc();
     }
 
     pub(crate) fn verdict(&self, fence: bool) {

@@ -204,15 +204,19 @@ fn start_services(
         commit_timeout: Duration::from_millis(config.timing.commit_ms),
     };
     let (proposer, proposing) = Proposer::start(raft.clone(), view.clone(), proposer_config, metrics.clone());
-    let stopped = stop.clone();
+    let (breakdown, stopped) = (view.breakdown().clone(), stop.clone());
     tasks.spawn(async move {
         tokio::select! {
-            () = proposing => {}
+            () = breakdown.watch_task("the proposer", proposing) => {}
             () = stopped.cancelled() => {}
         }
     });
     let liveness_config = LivenessConfig {
         session: Duration::from_millis(config.sessions.session_ms),
+        probe_silent: config
+            .sessions
+            .probe_silent
+            .then(|| Duration::from_millis(config.sessions.heartbeat_ms)),
         read_timeout: Duration::from_millis(config.timing.confirm_ms),
         rebalance: config
             .leaders
@@ -227,7 +231,7 @@ fn start_services(
         metrics.clone(),
         stop.clone().cancelled_owned(),
     );
-    tasks.spawn(watching);
+    tasks.spawn(view.breakdown().clone().watch_task("the watch over nodes", watching));
     let voters_config = VotersConfig {
         voters_max: config.limits.voters_max,
         confirm: Duration::from_millis(config.timing.confirm_ms),
@@ -236,6 +240,7 @@ fn start_services(
     let voters =
         Voters::new(config.id, raft.clone(), view.clone(), proposer.clone(), peers.clone(), voters_config);
     let (watch, stopped) = (voters.clone().watch(), stop.clone());
+    let watch = view.breakdown().clone().watch_task("the watch over voters", watch);
     tasks.spawn(async move {
         tokio::select! {
             () = watch => {}
@@ -311,6 +316,11 @@ impl ControllerHandle {
         self.view.state()
     }
 
+    #[cfg(test)]
+    pub(crate) fn raft(&self) -> &Raft {
+        &self.raft
+    }
+
     /// What is missing for this controller to do its work, a sentence each; for `/readyz`.
     pub fn readiness(&self) -> impl Fn() -> Vec<String> + Send + Sync + 'static {
         let (raft, peers) = (self.raft.clone(), self.peers.clone());
@@ -348,10 +358,11 @@ impl ControllerHandle {
         }
     }
 
-    /// Completes when this controller cannot go on, with the reason: a disk that failed, or a directory that was lost and
-    /// must not come back under the same id. The process should end.
+    /// Completes when this controller cannot go on, with the reason: a disk that failed, a panic where nothing must be left
+    /// out, or a directory that was lost and must not come back under the same id. The process should end.
     pub async fn failed(&self) -> String {
         tokio::select! {
+            reason = self.view.breakdown().wait() => reason,
             reason = self.raft_failed() => reason,
             reason = self.peers.until_rejected() => reason,
         }

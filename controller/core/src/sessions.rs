@@ -4,7 +4,12 @@
 //! and unfencing) is committed. The clock is monotonic and handed in; the shell calls [`Sessions::beat`] only after it has
 //! confirmed with the quorum that it still leads.
 
+mod probes;
+
+pub use probes::{Probe, ProbeAnswer, ProbeTarget};
+
 use crate::state::ClusterState;
+use probes::ProbeState;
 use proto_types::controller_api::Heartbeat;
 use proto_types::error::{Reason, Rejection};
 use proto_types::ids::{BrokerEpoch, MetadataIndex, Millis, NodeId};
@@ -44,12 +49,15 @@ struct Session {
     catch_up: MetadataIndex,
     /// A verdict is on its way to being committed.
     pending: bool,
+    probes: ProbeState,
 }
 
 /// All sessions.
 #[derive(Debug)]
 pub struct Sessions {
     session_ms: i64,
+    /// The heartbeat interval, if silent nodes are probed.
+    probe_ms: Option<i64>,
     by_node: BTreeMap<NodeId, Session>,
     /// When [`Sessions::expired`] last looked.
     looked: Option<Millis>,
@@ -59,7 +67,15 @@ impl Sessions {
     /// No sessions; each will last `session_ms` without a heartbeat.
     pub fn new(session_ms: u64) -> Self {
         let session_ms = i64::try_from(session_ms).unwrap_or(i64::MAX / 4);
-        Self { session_ms, by_node: BTreeMap::new(), looked: None }
+        Self { session_ms, probe_ms: None, by_node: BTreeMap::new(), looked: None }
+    }
+
+    /// The same, with nodes probed that have been silent for two intervals of `heartbeat_ms`: those whose process is
+    /// provably gone lose their session at once.
+    #[must_use]
+    pub fn probing(mut self, heartbeat_ms: u64) -> Self {
+        self.probe_ms = Some(i64::try_from(heartbeat_ms).unwrap_or(i64::MAX / 4));
+        self
     }
 
     /// A leadership begins: every node gets a fresh session.
@@ -80,11 +96,21 @@ impl Sessions {
         } else {
             self.open(now, node, broker_epoch, index);
         }
+        if let Some(session) = self.by_node.get_mut(&node) {
+            session.probes.heard(now);
+        }
     }
 
     fn open(&mut self, now: Millis, node: NodeId, broker_epoch: BrokerEpoch, catch_up: MetadataIndex) {
         let deadline = Millis(now.0.saturating_add(self.session_ms));
-        let session = Session { broker_epoch, deadline, applied: MetadataIndex(0), catch_up, pending: false };
+        let session = Session {
+            broker_epoch,
+            deadline,
+            applied: MetadataIndex(0),
+            catch_up,
+            pending: false,
+            probes: ProbeState::default(),
+        };
         self.by_node.insert(node, session);
     }
 
@@ -112,6 +138,7 @@ impl Sessions {
             reason: Reason::UnknownNode,
             message: format!("Node {node} has no session."),
         })?;
+        session.probes.heard(arrived);
         session.applied = session.applied.max(heartbeat.applied);
         let fenced = !state.nodes().is_active(node);
         let why = match (heartbeat.stopping, heartbeat.healthy) {
@@ -151,6 +178,34 @@ impl Sessions {
             .filter(|(node, session)| session.deadline < now && state.nodes().is_active(**node))
             .filter_map(|(node, session)| session.decide(*node, true, "its session has run out"))
             .collect()
+    }
+
+    /// The nodes to be probed now, at most `max`: active ones that have been silent for two heartbeat intervals, and once
+    /// in good health, to see whether refusals of theirs mean anything. Each answer goes to [`Sessions::probed`].
+    pub fn to_probe(&mut self, now: Millis, state: &ClusterState, max: usize) -> Vec<Probe> {
+        let Some(heartbeat_ms) = self.probe_ms else { return Vec::new() };
+        let due =
+            self.by_node.iter_mut().filter(|(_, session)| !session.pending).filter_map(|(node, session)| {
+                let known = state.nodes().get(*node).filter(|known| !known.fenced)?;
+                let target = session.probes.due(now, heartbeat_ms, &known.registration.data_address)?;
+                Some((session, *node, target))
+            });
+        due.take(max)
+            .map(|(session, node, target)| {
+                session.probes.asked(now);
+                Probe { node, broker_epoch: session.broker_epoch, begun: now, target }
+            })
+            .collect()
+    }
+
+    /// Takes the answer to a probe. A node that refused, and was not heard since it was asked, loses its session.
+    pub fn probed(&mut self, probe: &Probe, answer: ProbeAnswer, state: &ClusterState) -> Option<Verdict> {
+        let session = self.by_node.get_mut(&probe.node)?;
+        if session.broker_epoch != probe.broker_epoch || !session.probes.answered(probe.begun, answer) {
+            return None;
+        }
+        let active = state.nodes().is_active(probe.node);
+        active.then(|| session.decide(probe.node, true, "its process is gone"))?
     }
 
     /// A verdict was committed at `index`, or could not be (`None`) and may be tried again.

@@ -4,10 +4,11 @@ mod cluster;
 
 use cluster::{Cluster, refused};
 use controller_core::Sessions;
-use controller_core::sessions::Verdict;
+use controller_core::sessions::{ProbeAnswer, ProbeTarget, Verdict};
 use proto_types::controller_api::Heartbeat;
 use proto_types::error::Reason;
 use proto_types::ids::*;
+use std::net::SocketAddr;
 
 const SESSION: u64 = 3000;
 
@@ -157,4 +158,78 @@ fn lagging_nodes_are_the_active_ones_that_have_not_applied() {
     sessions.beat(Millis(0), &heartbeat(&cluster, 5), &cluster.state).expect("known");
     assert!(sessions.lagging(&cluster.state, MetadataIndex(5)).is_empty());
     assert_eq!(sessions.lagging(&cluster.state, MetadataIndex(6)), [NodeId(1)]);
+}
+
+/// Sessions that probe, with node 1 heard and tested at 0.
+fn probing(cluster: &Cluster) -> Sessions {
+    let mut sessions = Sessions::new(SESSION).probing(300);
+    sessions.begin_leadership(Millis(0), &cluster.state);
+    sessions.beat(Millis(0), &heartbeat(cluster, 0), &cluster.state).expect("known");
+    let tests = sessions.to_probe(Millis(0), &cluster.state, 10);
+    assert_eq!(tests.len(), 1, "only who was heard is tested");
+    assert_eq!(tests[0].target, ProbeTarget::Registered("h:2".to_owned()));
+    assert_eq!(sessions.probed(&tests[0], ProbeAnswer::NotRefused(at()), &cluster.state), None);
+    sessions
+}
+
+fn at() -> SocketAddr {
+    SocketAddr::from(([127, 0, 0, 1], 9182))
+}
+
+#[test]
+fn a_node_whose_process_is_gone_is_fenced_long_before_its_session_ends() {
+    let cluster = Cluster::with_nodes(2);
+    let mut sessions = probing(&cluster);
+    assert!(sessions.to_probe(Millis(599), &cluster.state, 10).is_empty());
+    assert!(sessions.to_probe(Millis(600), &cluster.state, 0).is_empty(), "no more than allowed");
+    let probes = sessions.to_probe(Millis(600), &cluster.state, 10);
+    let [probe] = &probes[..] else { panic!("{probes:?}") };
+    assert_eq!((probe.node, &probe.target), (NodeId(1), &ProbeTarget::Known(at())));
+    let verdict = sessions.probed(probe, ProbeAnswer::Refused, &cluster.state).expect("dead");
+    assert!(verdict.fence && verdict.node == NodeId(1) && verdict.broker_epoch == cluster.epoch(1));
+    assert!(sessions.to_probe(Millis(2_000), &cluster.state, 10).is_empty(), "its fencing is under way");
+    assert!(watch(&mut sessions, &cluster, 600, 2_900).is_empty());
+}
+
+#[test]
+fn a_heartbeat_or_a_new_incarnation_overtakes_the_proof() {
+    let mut cluster = Cluster::with_nodes(1);
+    let mut sessions = probing(&cluster);
+    let probe = sessions.to_probe(Millis(600), &cluster.state, 10).remove(0);
+    sessions.beat(Millis(605), &heartbeat(&cluster, 0), &cluster.state).expect("known");
+    assert_eq!(sessions.probed(&probe, ProbeAnswer::Refused, &cluster.state), None);
+
+    let mut sessions = probing(&cluster);
+    let probe = sessions.to_probe(Millis(600), &cluster.state, 10).remove(0);
+    cluster.join(1, 2);
+    sessions.registered(Millis(610), NodeId(1), cluster.epoch(1), cluster.state.applied());
+    assert_eq!(sessions.probed(&probe, ProbeAnswer::Refused, &cluster.state), None);
+    let tests = sessions.to_probe(Millis(620), &cluster.state, 10);
+    assert!(matches!(tests[0].target, ProbeTarget::Registered(_)), "the new one is tested anew");
+}
+
+#[test]
+fn silence_to_probes_leaves_the_session_as_long_as_it_was() {
+    let cluster = Cluster::with_nodes(1);
+    let mut sessions = probing(&cluster);
+    let mut verdicts = Vec::new();
+    for now in (600..=4_000).step_by(100) {
+        verdicts.extend(sessions.expired(Millis(now), &cluster.state).into_iter().map(|_| now));
+        for probe in sessions.to_probe(Millis(now), &cluster.state, 10) {
+            assert_eq!(sessions.probed(&probe, ProbeAnswer::NotRefused(at()), &cluster.state), None);
+        }
+    }
+    assert_eq!(verdicts, [3_100]);
+}
+
+#[test]
+fn nobody_is_probed_unless_asked_for_nor_while_fenced() {
+    let mut cluster = Cluster::with_nodes(1);
+    let mut sessions = leading(&cluster);
+    sessions.beat(Millis(0), &heartbeat(&cluster, 0), &cluster.state).expect("known");
+    assert!(sessions.to_probe(Millis(0), &cluster.state, 10).is_empty());
+    assert!(sessions.to_probe(Millis(900), &cluster.state, 10).is_empty());
+    let mut sessions = probing(&cluster);
+    cluster.fence(1);
+    assert!(sessions.to_probe(Millis(900), &cluster.state, 10).is_empty());
 }

@@ -6,6 +6,7 @@
 use super::snapshot_files::SnapshotFiles;
 use super::stored::StoredSnapshotMeta;
 use super::type_config::{Changes, Environment, LogId, SnapshotMeta, StoredMembership};
+use crate::breakdown::Breakdown;
 use crate::change_feed::ChangeRing;
 use arc_swap::ArcSwap;
 use bytes::Bytes;
@@ -19,6 +20,7 @@ use parking_lot::Mutex;
 use proto_types::ids::MetadataIndex;
 use proto_types::metadata::MetadataChange;
 use std::io;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use tokio::sync::watch;
 
@@ -28,6 +30,7 @@ pub(crate) struct StateView {
     state: Arc<ArcSwap<ClusterState>>,
     applied: watch::Receiver<MetadataIndex>,
     ring: Arc<Mutex<ChangeRing>>,
+    breakdown: Breakdown,
 }
 
 impl StateView {
@@ -44,6 +47,11 @@ impl StateView {
     /// The newest changes.
     pub(crate) fn ring(&self) -> &Mutex<ChangeRing> {
         &self.ring
+    }
+
+    /// Where work that the controller cannot do without reports a panic.
+    pub(crate) fn breakdown(&self) -> &Breakdown {
+        &self.breakdown
     }
 }
 
@@ -66,6 +74,7 @@ impl StateMachine {
             state: Arc::new(ArcSwap::from_pointee(state.clone())),
             applied: applied_rx,
             ring: Arc::new(Mutex::new(ring)),
+            breakdown: Breakdown::new(),
         };
         let machine = Self {
             state,
@@ -84,7 +93,9 @@ impl StateMachine {
     }
 
     fn apply_changes(&mut self, index: MetadataIndex, changes: Arc<Vec<MetadataChange>>) {
-        self.state.apply_batch(index, &changes);
+        // A state that was left half changed is never looked at again: raft's task ends with the panic.
+        let apply = AssertUnwindSafe(|| self.state.apply_batch(index, &changes));
+        self.view.breakdown.watch(format_args!("applying the metadata at index {index}"), apply);
         self.view.ring.lock().push(index, changes);
     }
 }
@@ -142,7 +153,8 @@ impl<C: Environment> RaftStateMachine<C> for StateMachine {
     async fn install_snapshot(&mut self, meta: &SnapshotMeta, snapshot: Bytes) -> Result<(), io::Error> {
         let changes: Vec<MetadataChange> = proto_types::decode(&snapshot).map_err(io::Error::other)?;
         let index = MetadataIndex(meta.last_log_id.as_ref().map_or(0, |id| id.index));
-        let state = ClusterState::from_changes(index, &changes);
+        let what = format!("applying the metadata's snapshot at index {index}");
+        let state = self.view.breakdown.watch(what, || ClusterState::from_changes(index, &changes));
         save::<C>(self.files.clone(), meta.into(), snapshot).await?;
         self.state = state;
         self.last_applied = meta.last_log_id;
