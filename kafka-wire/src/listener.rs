@@ -186,6 +186,12 @@ impl Server {
         &self.listeners
     }
 
+    /// How many connections are open.
+    pub fn connections(&self) -> usize {
+        // While the server accepts, each listener has a task of its own.
+        self.tasks.len().saturating_sub(self.listeners.len())
+    }
+
     /// Cancelled when the server begins to stop.
     pub fn draining(&self) -> &CancellationToken {
         &self.draining

@@ -17,7 +17,7 @@ use proto_types::ids::{BrokerEpoch, NodeId};
 use std::sync::Arc;
 use std::time::Duration;
 use storage_node_core::effective_config::{ConfigSource, ConfigView};
-use storage_node_core::image::{ClusterImage, ConfigMap};
+use storage_node_core::image::{ClusterImage, ConfigMap, NodeImage};
 use tokio::sync::{Semaphore, watch};
 
 /// Added to the time that the controller may take, so that its answer "not in time" still arrives.
@@ -178,6 +178,12 @@ impl Node {
     /// How leaders choose the replica that a consumer reads from.
     pub(crate) fn replica_selector(&self) -> ReplicaSelector {
         self.replica_selector
+    }
+
+    /// The nodes that clients are told of: those that are live, and those that were until a moment ago.
+    pub(crate) fn told_nodes<'a>(&self, image: &'a ClusterImage) -> impl Iterator<Item = &'a Arc<NodeImage>> {
+        let departed = self.published.departed(Duration::from_millis(self.limits.departed_node_told_ms));
+        image.nodes().filter(move |node| !node.fenced || departed.contains(&node.registration.node))
     }
 
     /// A node that takes admin requests, as clients are told: any live one does, so this one if it lives.

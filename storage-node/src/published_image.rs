@@ -1,9 +1,12 @@
 //! The image that everybody reads: one writer publishes, readers take a snapshot without waiting.
 
+use crate::clock::Clock;
 use arc_swap::ArcSwap;
-use proto_types::ids::MetadataIndex;
+use parking_lot::Mutex;
+use proto_types::ids::{MetadataIndex, NodeId};
 use std::sync::Arc;
 use std::time::Duration;
+use storage_node_core::Departed;
 use storage_node_core::image::ClusterImage;
 use tokio::sync::watch;
 
@@ -11,6 +14,8 @@ use tokio::sync::watch;
 #[derive(Debug)]
 pub(crate) struct PublishedImage {
     current: ArcSwap<ClusterImage>,
+    departed: Mutex<Departed>,
+    clock: Clock,
     published: watch::Sender<MetadataIndex>,
     applied: watch::Sender<MetadataIndex>,
 }
@@ -19,6 +24,8 @@ impl Default for PublishedImage {
     fn default() -> Self {
         Self {
             current: ArcSwap::from_pointee(ClusterImage::empty()),
+            departed: Mutex::default(),
+            clock: Clock::start(),
             published: watch::Sender::new(MetadataIndex(0)),
             applied: watch::Sender::new(MetadataIndex(0)),
         }
@@ -34,8 +41,15 @@ impl PublishedImage {
     /// Replaces the image; called by the metadata feed alone.
     pub(crate) fn publish(&self, image: ClusterImage) {
         let index = image.index();
+        self.departed.lock().observe(&self.load(), &image, self.clock.monotonic());
         self.current.store(Arc::new(image));
         self.published.send_replace(index);
+    }
+
+    /// The nodes that were live less than `age` ago and are not any more.
+    pub(crate) fn departed(&self, age: Duration) -> Vec<NodeId> {
+        let age_ms = i64::try_from(age.as_millis()).unwrap_or(i64::MAX);
+        self.departed.lock().within(self.clock.monotonic(), age_ms)
     }
 
     /// Says that the partitions led by this node are open as of `index`; called by the metadata feed alone.

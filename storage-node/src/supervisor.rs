@@ -18,6 +18,8 @@ use tokio::task::JoinHandle;
 
 /// How long the HTTP endpoint and the internal endpoint may take to stop.
 const CLOSE_GRACE: Duration = Duration::from_millis(500);
+/// How often a lingering node looks whether clients are left.
+const LINGER_LOOK: Duration = Duration::from_millis(20);
 
 /// Owns the life of a node once it is bound.
 pub(crate) struct Supervisor {
@@ -61,7 +63,13 @@ impl Supervisor {
             Some(failure) => {
                 self.phase.send_replace(Phase::Failed(failure));
             }
-            None => self.hand_over().await,
+            None => {
+                if self.hand_over().await
+                    && let Some(server) = &server
+                {
+                    self.linger(server).await;
+                }
+            }
         }
         if let Some(server) = server {
             server.shutdown().await;
@@ -98,14 +106,36 @@ impl Supervisor {
         server.map_err(|error| NodeFailure::Door(error.to_string()))
     }
 
-    /// Asks the controller to fence this node and to move what it leads.
-    async fn hand_over(&mut self) {
+    /// Asks the controller to fence this node and to move what it leads. True if that was done.
+    async fn hand_over(&mut self) -> bool {
         self.stopping.send_replace(true);
         let longest = Duration::from_millis(self.config.limits.stop_handover_ms_max);
         let done = self.session.wait_for(|state| state.may_stop || state.refused.is_some());
-        if tokio::time::timeout(longest, done).await.is_err() {
-            tracing::warn!("the controllers did not take over in time; leaders move when the session ends");
+        match tokio::time::timeout(longest, done).await {
+            Ok(state) => state.is_ok_and(|state| state.may_stop),
+            Err(_elapsed) => {
+                tracing::warn!(
+                    "the controllers did not take over in time; leaders move when the session ends"
+                );
+                false
+            }
         }
+    }
+
+    /// Answers clients for a moment longer. Whoever is at work hears that this node does not lead any more, and who does; a
+    /// connection that just closes would leave it to search.
+    async fn linger(&self, server: &Server) {
+        let longest = Duration::from_millis(self.config.limits.stop_linger_ms);
+        if self.node.image().live_nodes().next().is_none() {
+            return;
+        }
+        let left = async {
+            while server.connections() > 0 {
+                tokio::time::sleep(LINGER_LOOK).await;
+            }
+        };
+        // Some clients stay connected to all nodes.
+        let _elapsed = tokio::time::timeout(longest, left).await;
     }
 }
 

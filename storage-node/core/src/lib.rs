@@ -32,6 +32,7 @@
 
 mod action;
 mod backoff;
+mod departed;
 mod divergence;
 pub mod effective_config;
 mod followers;
@@ -49,6 +50,7 @@ mod view;
 mod waiters;
 
 pub use action::{Action, DeleteRecordsError, Duplicate, ProduceError, Produced};
+pub use departed::Departed;
 pub use effective_config::{ConfigSource, ConfigView, EffectiveConfig};
 pub use followers::FollowerStatus;
 pub use input::{

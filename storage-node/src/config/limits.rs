@@ -22,8 +22,14 @@ pub struct Limits {
     pub controller_call_ms_max: u64,
     /// Longest that a stopping node waits for the controller to move its leaderships.
     pub stop_handover_ms_max: u64,
+    /// How long a stopping node that leads nothing any more still answers clients, so that those that are at work hear from it
+    /// who leads instead; shorter if none is connected.
+    pub stop_linger_ms: u64,
     /// Longest that a stopping node lets clients finish their requests.
     pub stop_drain_ms_max: u64,
+    /// How long Metadata still names a node that was fenced: librdkafka loses the partitions that it led for a second if the
+    /// same answer leaves it out and names their new leaders.
+    pub departed_node_told_ms: u64,
     /// How long a metadata feed may stay behind the quorum's commit index before another controller is asked.
     pub metadata_stall_ms_max: u64,
     /// Files that the partitions of one data directory may have open at once.
@@ -84,7 +90,11 @@ impl Default for Limits {
             // Below the session (3 s), so that one dead controller costs no session.
             controller_call_ms_max: 1_000,
             stop_handover_ms_max: 5_000,
+            // Several pauses between a client's attempts (retry.backoff.ms, 100 ms everywhere).
+            stop_linger_ms: 500,
             stop_drain_ms_max: 5_000,
+            // Several looks of a client that searches for a leader, once a second.
+            departed_node_told_ms: 3_000,
             metadata_stall_ms_max: 2_000,
             // Two files for each of 10,000 partitions.
             descriptors_per_directory_max: 20_000,

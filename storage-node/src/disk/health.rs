@@ -48,9 +48,76 @@ impl DiskHealth {
     }
 }
 
+/// Tells a disk that stalls from a process that stood still: while the watcher itself does not run, nobody else did, and no
+/// disk is to blame for it.
+#[derive(Debug)]
+pub(crate) struct StallWatch {
+    /// Pause between two looks.
+    interval_ms: i64,
+    looked: Millis,
+    /// When the last pause of the process ended.
+    paused_until: Millis,
+    /// How long it stood still since the oldest work that was under way then.
+    paused_ms: i64,
+}
+
+impl StallWatch {
+    /// Looks from `now` on, every `interval_ms`.
+    pub(crate) fn new(now: Millis, interval_ms: i64) -> Self {
+        Self { interval_ms, looked: now, paused_until: now, paused_ms: 0 }
+    }
+
+    /// Takes what [`DiskHealth::stalled_ms`] says at `now`, and returns it without the time that the process stood still.
+    pub(crate) fn look(&mut self, now: Millis, stalled_ms: i64) -> i64 {
+        let late = now.0.saturating_sub(self.looked.0).saturating_sub(self.interval_ms);
+        let begun = now.0.saturating_sub(stalled_ms);
+        if begun >= self.paused_until.0 {
+            self.paused_ms = 0;
+        }
+        // A look that is late by less was late for want of a processor, as everybody is now and then.
+        if late > self.interval_ms {
+            self.paused_ms = self.paused_ms.saturating_add(late).min(stalled_ms);
+            self.paused_until = now;
+        }
+        self.looked = now;
+        stalled_ms.saturating_sub(self.paused_ms).max(0)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const INTERVAL: i64 = 250;
+
+    /// What is made of these looks: when, and what the disk says.
+    fn looks(looks: &[(i64, i64)]) -> Vec<i64> {
+        let mut watch = StallWatch::new(Millis(0), INTERVAL);
+        looks.iter().map(|&(now, stalled)| watch.look(Millis(now), stalled)).collect()
+    }
+
+    #[test]
+    fn a_disk_that_stalls_is_told_as_it_is() {
+        assert_eq!(looks(&[(250, 0), (500, 100), (760, 360), (1_200, 800)]), [0, 100, 360, 800]);
+    }
+
+    #[test]
+    fn time_that_the_process_stood_still_is_not_the_disks() {
+        // Work that began at 400; the process stops at 500 for a minute.
+        assert_eq!(looks(&[(250, 0), (500, 100), (60_500, 60_100), (60_750, 60_350)]), [0, 100, 350, 600]);
+        // Work that began after a pause has no share in it.
+        assert_eq!(looks(&[(60_000, 59_900), (60_250, 0), (60_500, 200), (60_750, 450)]), [150, 0, 200, 450]);
+        assert_eq!(looks(&[(60_000, 0), (60_250, 250), (60_500, 500)]), [0, 250, 500]);
+    }
+
+    #[test]
+    fn a_disk_that_stalls_before_and_after_a_pause_is_found() {
+        let mut all = vec![(250, 200)];
+        all.extend((0..60).map(|n| (60_000 + n * 250, 59_950 + n * 250)));
+        let told = looks(&all);
+        assert!(told.iter().take(39).all(|&stalled| stalled < 10_000), "{told:?}");
+        assert!(told[59] >= 10_000, "{told:?}");
+    }
 
     #[test]
     fn the_longest_wait_counts() {

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use log_engine::{DataDir, FlusherConfig};
 use parking_lot::{Mutex, RwLock};
-use proto_types::ids::{NodeId, TopicPartition};
+use proto_types::ids::{Millis, NodeId, TopicPartition};
 use proto_types::metadata::{ConfigResource, PartitionState};
 use storage_node_core::effective_config::ConfigView;
 use storage_node_core::image::{ClusterImage, ConfigMap, ImageDelta, LocalPartition};
@@ -25,7 +25,7 @@ use super::settings::{TopicLimits, TopicSettings};
 use crate::clock::Clock;
 use crate::disk::event::{DropCopy, Event, FollowersOf, LedPartition, Open};
 use crate::disk::event_queue::{EventQueue, QueueLimits};
-use crate::disk::health::DiskHealth;
+use crate::disk::health::{DiskHealth, StallWatch};
 use crate::disk::log_thread::{LogThread, partition_of};
 use crate::disk::read_pool::ReadPool;
 use crate::replication::Replication;
@@ -442,8 +442,7 @@ impl Partitions {
     }
 
     /// The longest that any disk has kept somebody waiting.
-    fn stalled_ms(&self) -> i64 {
-        let now = self.config.clock.monotonic();
+    fn stalled_ms(&self, now: Millis) -> i64 {
         self.directories.iter().map(|directory| directory.health.stalled_ms(now)).max().unwrap_or(0)
     }
 }
@@ -480,8 +479,12 @@ pub(crate) fn new_epoch(state: &PartitionState) -> NewEpoch {
 /// Looks at the disks now and then, on a thread of its own: what it watches for is that everything else hangs.
 fn watch_disks(partitions: Weak<Partitions>) -> std::io::Result<()> {
     std::thread::Builder::new().name("weir-disk-health".to_owned()).spawn(move || {
+        let interval_ms = i64::try_from(HEALTH_INTERVAL.as_millis()).unwrap_or(i64::MAX);
+        let mut watch: Option<StallWatch> = None;
         while let Some(partitions) = partitions.upgrade() {
-            let stalled_ms = partitions.stalled_ms();
+            let now = partitions.config.clock.monotonic();
+            let watch = watch.get_or_insert_with(|| StallWatch::new(now, interval_ms));
+            let stalled_ms = watch.look(now, partitions.stalled_ms(now));
             let healthy = stalled_ms < partitions.config.limits.disk_stall_ms;
             let changed =
                 partitions.healthy.send_if_modified(|was| std::mem::replace(was, healthy) != healthy);

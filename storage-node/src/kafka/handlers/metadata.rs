@@ -59,7 +59,7 @@ pub(crate) async fn handle(
         topic
     });
     MetadataResponse {
-        brokers: brokers(&image, view.listener),
+        brokers: brokers(&node, &image, view.listener),
         cluster_id: Some(node.cluster_id().clone()),
         controller_id: node.admin_node(&image),
         topics: topics.collect(),
@@ -103,8 +103,8 @@ fn refused(topic: &MetadataRequestTopic, code: ErrorCode) -> MetadataResponseTop
     }
 }
 
-fn brokers(image: &ClusterImage, listener: &str) -> Vec<MetadataResponseBroker> {
-    let live = image.live_nodes().filter_map(|node| {
+fn brokers(node: &Node, image: &ClusterImage, listener: &str) -> Vec<MetadataResponseBroker> {
+    let told = node.told_nodes(image).filter_map(|node| {
         let address = node.listener(listener)?;
         Some(MetadataResponseBroker {
             node_id: node.registration.node.0,
@@ -113,7 +113,7 @@ fn brokers(image: &ClusterImage, listener: &str) -> Vec<MetadataResponseBroker> 
             rack: node.registration.rack.as_deref().map(Str::from),
         })
     });
-    live.collect()
+    told.collect()
 }
 
 fn all_topics(image: &ClusterImage, view: View<'_>) -> Vec<MetadataResponseTopic> {
@@ -383,11 +383,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_fenced_node_is_not_shown_and_leads_nothing() {
+    async fn a_fenced_node_leads_nothing_and_is_told_a_moment_longer() {
+        let test = TestNode::new(&[cluster(), vec![fence(2)]].concat());
+        assert_eq!(ask(&test, 9, None).await.brokers.len(), 1, "clients were never told of it");
         let test = TestNode::new(&cluster());
         test.apply(&[fence(2)]);
         let response = ask(&test, 9, None).await;
-        assert_eq!(response.brokers.len(), 1);
+        assert_eq!(response.brokers.len(), 2);
         let a = &response.topics[0].partitions[0];
         assert_eq!((a.leader_id, a.error_code), (1, ErrorCode::None));
         assert_eq!((&a.replica_nodes[..], &a.offline_replicas[..]), (&[1, 2][..], &[2][..]));
