@@ -6,6 +6,7 @@ mod daemons;
 mod group_members;
 mod groups_cli;
 mod kill9;
+mod proof_of_death;
 mod replication;
 mod separate_daemons;
 mod weir_dev;
