@@ -186,6 +186,21 @@ async fn form(raft: &Raft, members: BTreeMap<u64, String>) -> Result<(), StartEr
     Ok(())
 }
 
+fn liveness_config(config: &Config) -> LivenessConfig {
+    LivenessConfig {
+        session: Duration::from_millis(config.sessions.session_ms),
+        probe_silent: config
+            .sessions
+            .probe_silent
+            .then(|| Duration::from_millis(config.sessions.heartbeat_ms)),
+        read_timeout: Duration::from_millis(config.timing.confirm_ms),
+        rebalance: config
+            .leaders
+            .auto_rebalance
+            .then(|| Duration::from_secs(config.leaders.imbalance_check_seconds)),
+    }
+}
+
 fn start_services(
     config: &Config,
     raft: &Raft,
@@ -211,23 +226,11 @@ fn start_services(
             () = stopped.cancelled() => {}
         }
     });
-    let liveness_config = LivenessConfig {
-        session: Duration::from_millis(config.sessions.session_ms),
-        probe_silent: config
-            .sessions
-            .probe_silent
-            .then(|| Duration::from_millis(config.sessions.heartbeat_ms)),
-        read_timeout: Duration::from_millis(config.timing.confirm_ms),
-        rebalance: config
-            .leaders
-            .auto_rebalance
-            .then(|| Duration::from_secs(config.leaders.imbalance_check_seconds)),
-    };
     let (liveness, watching) = Liveness::start(
         raft.clone(),
         view.clone(),
         proposer.clone(),
-        liveness_config,
+        liveness_config(config),
         metrics.clone(),
         stop.clone().cancelled_owned(),
     );
