@@ -16,7 +16,8 @@ pub(crate) const NODES: usize = 3;
 pub(crate) enum Profile {
     /// As Weir comes: sessions of 3 s.
     Default,
-    /// Sessions of 1 s with a heartbeat every 100 ms.
+    /// Sessions of 1 s with a heartbeat every 100 ms; and Metadata names a dead node long enough for librdkafka not to lose
+    /// its partitions.
     Fast,
 }
 
@@ -30,7 +31,15 @@ pub(crate) fn start(home: &Path, profile: Profile) -> Result<ReplicatedCluster, 
         ],
     };
     let owned = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
-    let shape = Shape { controller_settings: settings.iter().map(owned).collect(), ..Shape::default() };
+    let node_settings: &[&str] = match profile {
+        Profile::Default => &[],
+        Profile::Fast => &["limits.departed_node_told_ms=3000"],
+    };
+    let shape = Shape {
+        controller_settings: settings.iter().map(owned).collect(),
+        node_settings: node_settings.iter().map(|&setting| setting.to_owned()).collect(),
+        ..Shape::default()
+    };
     Ok(ReplicatedCluster::start(home, &shape)?)
 }
 

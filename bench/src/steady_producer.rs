@@ -29,11 +29,17 @@ pub(crate) struct SteadyProducer {
     thread: Option<JoinHandle<Result<(), KafkaError>>>,
 }
 
-struct Noter(Arc<Mutex<Vec<Answer>>>);
+struct Noter {
+    answers: Arc<Mutex<Vec<Answer>>>,
+    talkative: bool,
+}
 
 impl ClientContext for Noter {
     /// What the library says of itself, with the time since the first line: only if it was asked to.
     fn log(&self, _level: RDKafkaLogLevel, context: &str, message: &str) {
+        if !self.talkative {
+            return;
+        }
         static BEGUN: OnceLock<Instant> = OnceLock::new();
         let elapsed = BEGUN.get_or_init(clock::now).elapsed();
         eprintln!("client {:.3} {context} {message}", elapsed.as_secs_f64());
@@ -46,7 +52,7 @@ impl ProducerContext for Noter {
 
     fn delivery(&self, result: &DeliveryResult<'_>, sent: Box<Instant>) {
         let answer = Answer { sent: *sent, answered: clock::now(), acknowledged: result.is_ok() };
-        lock(&self.0).push(answer);
+        lock(&self.answers).push(answer);
     }
 }
 
@@ -77,11 +83,13 @@ impl SteadyProducer {
             .set("message.timeout.ms", "120000");
         for (name, value) in settings {
             config.set(*name, value);
-            if *name == "debug" {
-                config.set_log_level(RDKafkaLogLevel::Debug);
-            }
         }
-        let producer: ThreadedProducer<Noter> = config.create_with_context(Noter(Arc::clone(&answers)))?;
+        let talkative = settings.iter().any(|(name, _)| *name == "debug");
+        if talkative {
+            config.set_log_level(RDKafkaLogLevel::Debug);
+        }
+        let producer: ThreadedProducer<Noter> =
+            config.create_with_context(Noter { answers: Arc::clone(&answers), talkative })?;
         let stop = Arc::<AtomicBool>::default();
         let thread = std::thread::spawn({
             let (stop, topic, payload) = (Arc::clone(&stop), topic.to_owned(), vec![b'x'; size]);

@@ -1,7 +1,7 @@
 //! A node for tests of handlers: an image that the test makes, a controller that the test plays, no disks.
 
 use crate::clock::Clock;
-use crate::config::Config;
+use crate::config::{Config, Limits};
 use crate::controller_port::{ControllerFailure, ControllerPort};
 use crate::coordinator_port::{CoordinatorPort, GroupCall, NoAnswer};
 use crate::metrics::NodeMetrics;
@@ -117,8 +117,14 @@ impl TestNode {
         published.publish(image);
         let kafka: ConfigMap =
             file.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())).collect();
-        let config =
-            Config { cluster_id: CLUSTER.into(), node_id: 1, kafka: kafka.clone(), ..Config::default() };
+        let limits = Limits { departed_node_told_ms: 60_000, ..Limits::default() };
+        let config = Config {
+            cluster_id: CLUSTER.into(),
+            node_id: 1,
+            kafka: kafka.clone(),
+            limits,
+            ..Config::default()
+        };
         let controller = Arc::new(FakeController { asked: Mutex::default(), answer: Box::new(answer) });
         let coordinators = Arc::new(FakeCoordinators::default());
         let partitions = PartitionsConfig {

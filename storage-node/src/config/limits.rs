@@ -27,8 +27,9 @@ pub struct Limits {
     pub stop_linger_ms: u64,
     /// Longest that a stopping node lets clients finish their requests.
     pub stop_drain_ms_max: u64,
-    /// How long Metadata still names a node that was fenced: librdkafka loses the partitions that it led for a second if the
-    /// same answer leaves it out and names their new leaders.
+    /// How long Metadata still names a node that was fenced; 0 leaves it out at once, as Kafka does. librdkafka from 2.10 on
+    /// loses the partitions that a dead node led for a second if one answer leaves it out and names their new leaders. But
+    /// if it is named longer, the client also remembers for longer how long to wait before it connects to it again.
     pub departed_node_told_ms: u64,
     /// How long a metadata feed may stay behind the quorum's commit index before another controller is asked.
     pub metadata_stall_ms_max: u64,
@@ -93,8 +94,7 @@ impl Default for Limits {
             // Several pauses between a client's attempts (retry.backoff.ms, 100 ms everywhere).
             stop_linger_ms: 500,
             stop_drain_ms_max: 5_000,
-            // Several looks of a client that searches for a leader, once a second.
-            departed_node_told_ms: 3_000,
+            departed_node_told_ms: 0,
             metadata_stall_ms_max: 2_000,
             // Two files for each of 10,000 partitions.
             descriptors_per_directory_max: 20_000,
