@@ -10,6 +10,7 @@ mod franz_go;
 mod go;
 mod kafka_go;
 mod kafka_python;
+mod kafka_tools;
 mod kcat;
 mod librdkafka;
 mod list;
@@ -177,9 +178,23 @@ fn kafka_version() -> Result<String, Failure> {
 /// A folder whose `bin/` has those of Kafka's scripts that suites call.
 fn kafka_scripts() -> Result<PathBuf, Failure> {
     let tools = [
-        ("kafka-topics", "org.apache.kafka.tools.TopicCommand"),
-        ("kafka-configs", "org.apache.kafka.tools.ConfigCommand"),
-        ("kafka-acls", "org.apache.kafka.tools.AclCommand"),
+        ("kafka-acls", "AclCommand"),
+        ("kafka-broker-api-versions", "BrokerApiVersionsCommand"),
+        ("kafka-client-compatibility", "ClientCompatibilityTest"),
+        ("kafka-configs", "ConfigCommand"),
+        ("kafka-console-consumer", "consumer.ConsoleConsumer"),
+        ("kafka-console-producer", "ConsoleProducer"),
+        ("kafka-consumer-groups", "consumer.group.ConsumerGroupCommand"),
+        ("kafka-consumer-perf-test", "ConsumerPerformance"),
+        ("kafka-delete-records", "DeleteRecordsCommand"),
+        ("kafka-get-offsets", "GetOffsetShell"),
+        ("kafka-leader-election", "LeaderElectionCommand"),
+        ("kafka-log-dirs", "LogDirsCommand"),
+        ("kafka-metadata-quorum", "MetadataQuorumCommand"),
+        ("kafka-producer-perf-test", "ProducerPerformance"),
+        ("kafka-topics", "TopicCommand"),
+        ("kafka-verifiable-consumer", "VerifiableConsumer"),
+        ("kafka-verifiable-producer", "VerifiableProducer"),
     ];
     let dir = installed().join("kafka");
     let write = |name: &str, class: &str| -> std::io::Result<()> {
@@ -187,7 +202,7 @@ fn kafka_scripts() -> Result<PathBuf, Failure> {
         let jars = shell::root().join("target/kafka/libs/*");
         let text = format!(
             "#!/bin/sh\nexec java -Xmx256m -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xshare:auto \\\n    \
-             -Dorg.slf4j.simpleLogger.defaultLogLevel=error -cp '{}' {class} \"$@\"\n",
+             -Dorg.slf4j.simpleLogger.defaultLogLevel=error -cp '{}' org.apache.kafka.tools.{class} \"$@\"\n",
             jars.display()
         );
         if std::fs::read_to_string(&path).is_ok_and(|there| there == text) {

@@ -30,6 +30,30 @@ pub(super) const CLASSIC: Suite = Suite {
     judge,
 };
 
+/// Every producer idempotent.
+pub(super) const IDEMPOTENT: Suite = Suite {
+    name: "librdkafka-idempotent",
+    command: |test, bootstrap| command(test, bootstrap, &["-P"]),
+    ..CLASSIC
+};
+
+/// The size it was designed for.
+pub(super) const THREE_NODES: Suite = Suite {
+    name: "librdkafka-three-nodes",
+    shape: Shape {
+        nodes: 3,
+        port: None,
+        configs: &[
+            ("num.partitions", "4"),
+            ("default.replication.factor", "3"),
+            // Some tests count rebalances, and want all members in the first.
+            ("group.initial.rebalance.delay.ms", "3000"),
+        ],
+        of_kafka: ACLS,
+    },
+    ..CLASSIC
+};
+
 fn source() -> PathBuf {
     installed().join("librdkafka/source")
 }
@@ -116,12 +140,12 @@ fn parts(text: &str) -> Vec<String> {
 
 fn command(test: &str, bootstrap: &str, flags: &[&str]) -> Result<Command, Failure> {
     let dir = source().join("tests");
-    let conf = installed().join("librdkafka").join(format!("{}.conf", bootstrap.replace([':', ','], "-")));
+    // One for each test: they run side by side.
+    let conf = installed().join("librdkafka/conf").join(format!("{}.conf", test.replace('/', "_")));
     let text =
         format!("bootstrap.servers={bootstrap}\nbroker.address.family=v4\ntest.timeout.multiplier=3\n");
-    if !fs::read_to_string(&conf).is_ok_and(|there| there == text) {
-        fs::write(&conf, &text).map_err(|error| Failure(format!("write {}: {error}", conf.display())))?;
-    }
+    shell::create(&conf)?;
+    fs::write(&conf, &text).map_err(|error| Failure(format!("write {}: {error}", conf.display())))?;
     let mut command = program("./test-runner");
     command.current_dir(&dir).args(["-p1", "-L"]).args(flags);
     command.env("LD_LIBRARY_PATH", "../src:../src-cpp").env("RDKAFKA_TEST_CONF", conf);

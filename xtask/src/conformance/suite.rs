@@ -3,7 +3,7 @@
 use std::process::Command;
 use std::time::Duration;
 
-use super::{franz_go, kafka_go, kafka_python, kcat, librdkafka, rust};
+use super::{franz_go, kafka_go, kafka_python, kafka_tools, kcat, librdkafka, rust};
 use crate::shell::Failure;
 use crate::subject::Shape;
 
@@ -61,10 +61,13 @@ pub(super) const LIMIT: Duration = Duration::from_secs(300);
 /// In the order of the table.
 pub(super) const SUITES: &[Suite] = &[
     librdkafka::CLASSIC,
+    librdkafka::IDEMPOTENT,
+    librdkafka::THREE_NODES,
     franz_go::SUITE,
     kafka_python::SUITE,
     kafka_go::SUITE,
     rust::RDKAFKA,
     rust::RSKAFKA,
+    kafka_tools::SUITE,
     kcat::SUITE,
 ];
