@@ -5,7 +5,9 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand};
 use kafka_wire::{Client, ClientConfig, HostPort};
 
-use crate::commands::{cluster, config, consume, controller, dev, group, node, partition, produce, topic};
+use crate::commands::{
+    cluster, config, consume, controller, dev, group, log, node, partition, produce, topic,
+};
 use crate::failure::{EXIT_CODES, Failure};
 use crate::output::Format;
 
@@ -92,6 +94,9 @@ pub(crate) enum Command {
     /// Show nodes and their health; make the files of a cluster
     #[command(subcommand)]
     Cluster(cluster::ClusterCommand),
+    /// Show and check the files of logs, offline
+    #[command(subcommand)]
+    Log(log::LogCommand),
     /// Show and change configs of topics and nodes
     #[command(subcommand)]
     Config(config::ConfigCommand),
@@ -178,6 +183,8 @@ mod tests {
             "weir controller list",
             "weir controller add 4 c4.example:9183 --plan",
             "weir controller remove 2",
+            "weir log verify /var/lib/weir/data --output json",
+            "weir log dump 00000000000000000000.log --records",
             "weir dev --nodes 3",
             "weir dev --data d --reset --kafka-port 19092 --http-port 0",
         ] {
@@ -198,6 +205,7 @@ mod tests {
             "weir controller add 0 c:1",
             "weir controller add 4 c",
             "weir node drain",
+            "weir log dump",
             "weir consume a --print size",
             "weir consume a --group readers --offset 3",
             "weir consume a --group readers --partition 0",

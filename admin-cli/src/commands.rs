@@ -6,6 +6,7 @@ pub(crate) mod consume;
 pub(crate) mod controller;
 pub(crate) mod dev;
 pub(crate) mod group;
+pub(crate) mod log;
 pub(crate) mod node;
 pub(crate) mod partition;
 pub(crate) mod produce;

@@ -13,6 +13,7 @@ mod lanes;
 mod one_node;
 mod replicated;
 mod report;
+mod restart;
 mod startup;
 mod steady_producer;
 mod weir;
@@ -33,6 +34,8 @@ enum Measurement {
     OneNode(one_node::Args),
     /// Time from start to the first answer, and resident memory when idle, of `weir dev` on an empty directory.
     Startup(startup::Args),
+    /// Time from start to serving clients with many partitions, after a clean stop and after SIGKILL, and what is read for it.
+    Restart(restart::Args),
     /// Writes while the leader of three copies is killed (or stopped) again and again: how long they stand still.
     Failover(failover::Args),
     /// The leader of three controllers is killed (or stopped) again and again: how long metadata stands still.
@@ -55,6 +58,7 @@ fn main() -> ExitCode {
     let result = match Args::parse().measurement {
         Measurement::OneNode(args) => one_node::run(&args),
         Measurement::Startup(args) => startup::run(&args),
+        Measurement::Restart(args) => restart::run(&args),
         Measurement::Failover(args) => failover::run(&args),
         Measurement::ControllerFailover(args) => controller_failover::run(&args),
         Measurement::Replicated(args) => replicated::run(&args),

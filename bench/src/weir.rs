@@ -50,6 +50,11 @@ impl Weir {
         format!("127.0.0.1:{}", self.port)
     }
 
+    /// SIGKILL.
+    pub(crate) fn kill(mut self) -> Result<(), Failure> {
+        Ok(self.process.kill()?)
+    }
+
     /// Ends it softly.
     pub(crate) fn stop(mut self) -> Result<(), Failure> {
         let status = self.process.terminate(STOP_LIMIT)?;

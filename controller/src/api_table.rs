@@ -6,7 +6,8 @@ use crate::change_feed;
 use crate::handlers::{
     allocate_producer_ids, alter_configs, alter_partition, alter_reassignments, alter_voters,
     coordinator_heartbeat, create_internal_topic, create_partitions, create_topics, delete_topics,
-    describe_quorum, elect_leaders, heartbeat, register_coordinator, register_node, unregister_node,
+    describe_quorum, elect_leaders, heartbeat, lose_copies, register_coordinator, register_node,
+    unregister_node,
 };
 use crate::liveness::Liveness;
 use crate::metrics::ControllerMetrics;
@@ -82,6 +83,7 @@ async fn answer(
         }
         ControllerRequest::DescribeQuorum => describe_quorum::handle(services, call).await,
         ControllerRequest::AlterVoters(request) => alter_voters::handle(services, call, request).await,
+        ControllerRequest::LoseCopies(request) => lose_copies::handle(services, call, request).await,
     }
 }
 

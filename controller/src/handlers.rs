@@ -13,6 +13,7 @@ pub(crate) mod delete_topics;
 pub(crate) mod describe_quorum;
 pub(crate) mod elect_leaders;
 pub(crate) mod heartbeat;
+pub(crate) mod lose_copies;
 pub(crate) mod register_coordinator;
 pub(crate) mod register_node;
 pub(crate) mod unregister_node;

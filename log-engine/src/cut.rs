@@ -19,7 +19,7 @@ use crate::recovery::remove_segment_files;
 use crate::replay::replay_segment;
 use crate::scan::{Fault, HeaderScan};
 use crate::segment::{Segment, file_name};
-use crate::snapshots;
+use crate::{seal, snapshots};
 
 impl Log {
     /// Takes away all batches that reach `offset` or beyond. Answers the new end, which is below `offset` if that lay
@@ -52,6 +52,8 @@ impl Log {
         at: usize,
         (position, end): (u64, i64),
     ) -> Result<(), FileError> {
+        let shared = self.shared.clone();
+        let _no_seals = shared.hold_seals();
         let segment = segments[at].clone();
         let disk = self.data.disk().clone();
         let flushed = self.flushed().min(end);
@@ -81,6 +83,8 @@ impl Log {
             self.remove_segment(later)?;
         }
         *self.shared.segments.write() = Arc::new(segments[..=at].to_vec());
+        segment.unseal();
+        seal::remove_seal(&*disk, &self.dir, segment.base_offset())?;
         disk.sync_dir(&self.dir).map_err(|e| FileError::new("sync", &self.dir, e))?;
         let pin = self.dirty_file(segment.log(), OpenMode::ReadWrite)?;
         let cut = pin.file().set_len(position).and_then(|()| pin.file().sync());
@@ -174,6 +178,8 @@ impl Log {
         if kept == 0 {
             return Ok(());
         }
+        let shared = self.shared.clone();
+        let _no_seals = shared.hold_seals();
         *self.shared.segments.write() = Arc::new(segments[kept..].to_vec());
         let mut remove = || -> Result<(), FileError> {
             for old in &segments[..kept] {

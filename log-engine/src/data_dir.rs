@@ -16,6 +16,7 @@ use crate::descriptors::Descriptors;
 use crate::disk::{Disk, LockGuard, OpenMode};
 use crate::error::{DataDirError, FileError};
 use crate::flushed_ends::{self, FlushedEnds};
+use crate::seal::SealQueue;
 
 const META_FILE: &str = "meta.properties";
 const LOCK_FILE: &str = ".lock";
@@ -54,6 +55,7 @@ struct Inner {
     unclean: AtomicBool,
     descriptors: Arc<Descriptors>,
     ends: FlushedEnds,
+    seals: SealQueue,
     _lock: Box<dyn LockGuard>,
 }
 
@@ -102,6 +104,7 @@ impl DataDir {
             unclean: AtomicBool::new(false),
             descriptors,
             ends,
+            seals: SealQueue::default(),
             _lock: lock,
         };
         Ok(DataDir { inner: Arc::new(inner) })
@@ -182,6 +185,10 @@ impl DataDir {
 
     pub(crate) fn ends(&self) -> &FlushedEnds {
         &self.inner.ends
+    }
+
+    pub(crate) fn seal_queue(&self) -> &SealQueue {
+        &self.inner.seals
     }
 
     pub(crate) fn set_unclean(&self) {

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use crate::LogName;
 use crate::data_dir::{DELETED_SUFFIX, DataDir, remove_dir_and_files};
 use crate::error::FileError;
 use crate::log::{Log, is_disk_full};
@@ -16,6 +17,7 @@ impl Log {
     /// and another of its name may be made. Its files, which may take long to remove, still take their space.
     pub fn detach(self) -> Result<DetachedLog, FileError> {
         let disk = self.data.disk();
+        let _no_seals = self.shared.hold_seals();
         // On a full disk the files must go first, to make room for the note that they are gone.
         let noted = self.data.ends().remove_durably(self.name);
         if let Err(error) = noted
@@ -32,6 +34,25 @@ impl Log {
             self.forget_segment(segment);
         }
         Ok(DetachedLog::new(self.data.clone(), doomed))
+    }
+}
+
+impl DataDir {
+    /// Removes a log that is not open, as [`Log::detach`] does one that is. One that does not exist is fine.
+    pub fn discard(&self, name: LogName) -> Result<DetachedLog, FileError> {
+        let disk = self.disk();
+        self.ends().remove_durably(name)?;
+        let (dir, doomed) =
+            (self.path().join(name.to_string()), self.path().join(format!("{name}{DELETED_SUFFIX}")));
+        remove_dir_and_files(&**disk, &doomed)?;
+        match disk.rename(&dir, &doomed) {
+            Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
+                return Err(FileError::new("rename", &dir, e));
+            }
+            Ok(()) | Err(_) => {}
+        }
+        disk.sync_dir(self.path()).map_err(|e| FileError::new("sync", self.path(), e))?;
+        Ok(DetachedLog::new(self.clone(), doomed))
     }
 }
 

@@ -79,6 +79,8 @@ pub trait DiskFile: Send + Sync {
     fn is_warm(&self, offset: u64, len: u64) -> bool;
     /// Brings a range into memory, waiting for the device. Only a hint, never an error.
     fn warm_up(&self, offset: u64, len: u64);
+    /// Says that a range that was read will not be needed again soon. Only a hint.
+    fn let_go(&self, _offset: u64, _len: u64) {}
     /// Writes all of `bytes`. After an error any part of them may have been written.
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()>;
     fn len(&self) -> io::Result<u64>;

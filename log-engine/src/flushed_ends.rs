@@ -238,7 +238,10 @@ fn write_anew(
 /// All records that are whole, and whether others may have been lost. `None` if there is no such file or its header is
 /// not ours.
 #[expect(clippy::type_complexity, reason = "the two halves are taken apart at the only call")]
-fn read(disk: &dyn Disk, path: &Path) -> Result<Option<(BTreeMap<LogName, FlushedEnd>, bool)>, FileError> {
+pub(crate) fn read(
+    disk: &dyn Disk,
+    path: &Path,
+) -> Result<Option<(BTreeMap<LogName, FlushedEnd>, bool)>, FileError> {
     let read = || -> std::io::Result<Vec<u8>> {
         let file = disk.open(path, OpenMode::Read)?;
         let mut bytes = vec![0; file.len()? as usize];

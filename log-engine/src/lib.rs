@@ -11,7 +11,8 @@
 //!     00000000000000000000.log          batches            ─┐
 //!     00000000000000000000.index        offset → position   ├ one segment
 //!     00000000000000000000.timeindex    timestamp → offset  │
-//!     00000000000000000000.txnindex     what was aborted   ─┘ (if anything was)
+//!     00000000000000000000.txnindex     what was aborted    │ (if anything was)
+//!     00000000000000000000.seal         what it holds      ─┘
 //!     00000000000000004711.log …        the next segment
 //!     00000000000000004711.snapshot     producers as of that offset
 //!     leader-epoch-checkpoint           epoch → first offset
@@ -31,7 +32,9 @@ mod epoch_file;
 mod error;
 mod flush;
 mod flushed_ends;
+mod full_walk;
 mod index;
+pub mod inspect;
 mod log;
 mod log_flush;
 mod log_name;
@@ -42,6 +45,8 @@ mod recovery;
 mod replay;
 mod restart;
 mod scan;
+mod scrub;
+mod seal;
 mod segment;
 mod snapshots;
 mod txn_index;
@@ -57,3 +62,5 @@ pub use log_name::LogName;
 pub use reader::{LogReader, LogSlice, SlicePart, TimestampOffset};
 pub use recovery::RecoveryReport;
 pub use replay::{ProducerEvent, producer_batch};
+pub use scrub::{FinishedSegment, Scrubbed};
+pub use seal::Sealing;

@@ -88,6 +88,7 @@ impl Log {
             end: AtomicI64::new(report.end),
             flushed: AtomicI64::new(report.end),
             unpacked_bytes_max: AtomicUsize::new(config.unpacked_batch_bytes_max),
+            seal_gate: Mutex::new(0),
         });
         let unsnapshotted = report.end > recovered.snapshot_offset.max(report.start);
         let log = Log {

@@ -132,6 +132,7 @@ impl Log {
                 if !in_flight.superseded {
                     self.data.ends().note(self.name, in_flight.record);
                 }
+                self.data.queue_finished(&self.shared, in_flight.end);
                 self.remove_old_snapshots(in_flight.end);
             }
         }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 
 use bytes::Bytes;
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use records::{BatchError, BatchView, NO_TIMESTAMP, TimestampType};
 
 use crate::LogName;
@@ -30,6 +30,8 @@ pub(crate) struct Shared {
     pub(crate) end: AtomicI64,
     pub(crate) flushed: AtomicI64,
     pub(crate) unpacked_bytes_max: AtomicUsize,
+    /// Counts what happened to segments; see [`seal`](crate::seal).
+    pub(crate) seal_gate: Mutex<u64>,
 }
 
 impl Shared {
@@ -115,6 +117,10 @@ pub struct TimestampOffset {
 impl LogReader {
     pub(crate) fn new(shared: Arc<Shared>) -> LogReader {
         LogReader { shared }
+    }
+
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
     }
 
     pub fn name(&self) -> LogName {

@@ -2,15 +2,17 @@
 //!
 //! The record of flushed ends divides the log. Below it everything must be there: what is not is *damage*, and the log
 //! is not opened. Above it a crash may have torn anything: batches are checked by CRC up to the first that is not
-//! whole, and the rest is cut. Segments older than the one that was active at the last flush are taken as they are, so
-//! a start costs what was not flushed plus a walk over the headers since the last producer snapshot.
+//! whole, and the rest is cut. Segments older than the one that was active at the last flush are taken as their seals
+//! describe them, so a start costs what was not flushed plus a walk over the headers since the last producer snapshot.
 //!
 //! Tail batches that are kept are written again in place: after a failed write-back the cache may show bytes that the
 //! device never got, and only a new write makes a new sync mean something. If the log was *poisoned*, whole files are
 //! copied instead.
 
+mod epochs;
 mod files;
 mod producers;
+mod sealed;
 mod segments;
 
 use std::collections::BTreeSet;
@@ -54,6 +56,12 @@ pub struct RecoveryReport {
     pub batches_walked: u64,
     /// Segments whose indexes were built anew.
     pub indexes_rebuilt: usize,
+    /// Segments that were taken as their seals describe them.
+    pub seals_read: usize,
+    /// Seals that could not be believed. The scrub writes others.
+    pub seals_dropped: usize,
+    /// The leader epoch checkpoint did not fit the batches and was built anew.
+    pub epochs_rebuilt: bool,
 }
 
 /// An opened log's parts.
@@ -124,6 +132,9 @@ pub(crate) fn recover(
 impl Recovery<'_> {
     fn run(mut self, mut files: Files) -> Result<Recovered, OpenError> {
         self.check_presence(&mut files)?;
+        if files.damaged {
+            self.check_marked(&files)?;
+        }
         // A snapshot above the known end may be ahead of what the log turns out to hold.
         let floor = self.floor;
         if snapshots::remove_where(self.disk, self.dir, &mut files.snapshots, |o| o > floor)? {
@@ -144,8 +155,13 @@ impl Recovery<'_> {
             let reason = format!("the log ends at {} already", self.report.end);
             return Err(self.damaged(reason, self.dir, 0));
         }
+        // Of older segments the scrub knows which have no seal yet.
+        for segment in segments.iter().rev().skip(1) {
+            segment.begin_sealing();
+        }
         let stored_epochs = epoch_file::read(self.disk, self.dir)?;
-        let (producers, epochs, snapshot_offset) = self.replay(&segments, &files, stored_epochs.clone())?;
+        let believed = self.believed_epochs(&segments, stored_epochs.clone())?;
+        let (producers, epochs, snapshot_offset) = self.replay(&segments, &files, believed)?;
         // The end is about to be recorded as flushed, and then only the file tells of the epochs below it.
         if epochs != stored_epochs.unwrap_or_default() {
             write_file(self.disk, self.dir, epoch_file::FILE_NAME, epochs.encode().as_bytes())?;

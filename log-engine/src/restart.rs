@@ -60,6 +60,8 @@ impl Log {
 
     /// An empty log whose first segment begins at `base`. What is recorded says that it starts there too.
     fn begin_anew(&mut self, base: i64, now_ms: i64) -> Result<DetachedLog, FileError> {
+        let shared = self.shared.clone();
+        let _no_seals = shared.hold_seals();
         // Whatever a flush that is under way brings to the disk is none of the new log's.
         self.in_flight = None;
         let disk = self.data.disk().clone();

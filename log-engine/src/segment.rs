@@ -6,6 +6,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::RwLock;
 use records::{BatchHeader, NO_TIMESTAMP};
@@ -34,6 +35,8 @@ pub(crate) struct Segment {
     descriptors: Arc<Descriptors>,
     state: RwLock<SegmentState>,
     aborted: TxnIndex,
+    /// The segment has a seal, or somebody is about to write one.
+    sealed: AtomicBool,
 }
 
 /// What changes while a segment is written.
@@ -104,6 +107,7 @@ impl Segment {
             descriptors: descriptors.clone(),
             state: RwLock::new(state),
             aborted: TxnIndex::new(descriptors, dir, base_offset),
+            sealed: AtomicBool::new(false),
         }
     }
 
@@ -158,6 +162,16 @@ impl Segment {
     /// Forgets a file that was removed or replaced on disk.
     pub(crate) fn forget(&self, file: &CachedFile) {
         self.descriptors.forget(file);
+    }
+
+    /// Answers whether the segment has no seal yet and nobody was told to write one; now somebody is.
+    pub(crate) fn begin_sealing(&self) -> bool {
+        !self.sealed.swap(true, Ordering::AcqRel)
+    }
+
+    /// The segment takes appends again, or its seal was dropped.
+    pub(crate) fn unseal(&self) {
+        self.sealed.store(false, Ordering::Release);
     }
 
     /// The open segment file; cold if it would have to be opened.

@@ -10,10 +10,11 @@ mod support;
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use log_engine::{
-    AppendError, DataDir, DataDirOptions, Disk, Log, LogConfig, LogName, OpenError, OpenMode, SimDisk,
-    SimFault,
+    AppendError, DataDir, DataDirOptions, Disk, Log, LogConfig, LogName, OpenError, OpenMode, Sealing,
+    SimDisk, SimFault,
 };
 use log_engine_core::EpochHistory;
 use support::{Random, TestBatch, batches_of, check_lookups, check_transactions};
@@ -25,7 +26,7 @@ const STEPS: usize = 60;
 /// A short script, the power cut at every single operation of it.
 #[test]
 fn crash_at_every_operation_of_a_script() {
-    let script: [fn(&mut World); 18] = [
+    let script: [fn(&mut World); 20] = [
         World::append,
         World::flush,
         World::append,
@@ -33,6 +34,7 @@ fn crash_at_every_operation_of_a_script() {
         World::roll,
         World::append,
         World::flush,
+        World::seal,
         World::append,
         World::truncate,
         World::append,
@@ -41,6 +43,7 @@ fn crash_at_every_operation_of_a_script() {
         World::append,
         World::roll,
         World::append,
+        World::seal,
         World::close,
         World::append,
         World::flush,
@@ -101,12 +104,13 @@ struct World {
     stopped_cleanly: bool,
     /// The directory was opened at least once.
     was_open: bool,
+    seals: usize,
     fault_armed: bool,
 }
 
 #[test]
 fn crash_at_any_operation() {
-    let (mut crashes, mut poisonings) = (0, 0);
+    let (mut crashes, mut poisonings, mut seals) = (0, 0, 0);
     for seed in support::seeds(SEEDS) {
         let _command =
             support::PrintOnPanic(format!("WEIR_SEED={seed} cargo test -p log-engine crash_at_any"));
@@ -117,10 +121,12 @@ fn crash_at_any_operation() {
         world.settle();
         crashes += world.crashes;
         poisonings += world.poisonings;
+        seals += world.seals;
     }
     // A suite that never crashes proves nothing.
     if std::env::var_os("WEIR_SEED").is_none() {
         assert!(crashes > 500 && poisonings > 50, "{crashes} crashes, {poisonings} poisonings");
+        assert!(seals > 50, "{seals} seals");
     }
 }
 
@@ -157,6 +163,7 @@ impl World {
             poisonings: 0,
             stopped_cleanly: false,
             was_open: false,
+            seals: 0,
             fault_armed: false,
         };
         world.reopen();
@@ -186,6 +193,7 @@ impl World {
             }
             94..=95 => self.epoch += 1,
             96..=97 => self.move_high_watermark(),
+            98 => self.seal(),
             _ => self.check(),
         }
         if self.disk.is_crashed() {
@@ -247,6 +255,19 @@ impl World {
             false => {
                 assert!(flushed >= lowered && flushed <= self.log().end());
                 self.durable = self.durable.max(lowered);
+            }
+        }
+    }
+
+    /// What waits is sealed; a failure of it harms nobody.
+    fn seal(&mut self) {
+        let data = self.open.as_ref().expect("the log is open between steps").0.clone();
+        while let Some((_, sealing)) = data.seal_next(Duration::ZERO) {
+            match sealing {
+                Ok(sealing) => self.seals += usize::from(sealing == Sealing::Sealed),
+                Err(error) => {
+                    assert!(self.disk.is_crashed() || self.fault_armed, "seed {}: {error}", self.seed)
+                }
             }
         }
     }
@@ -369,9 +390,17 @@ impl World {
         if self.random.chance(30) {
             return self.lose_pages();
         }
-        let suffix =
-            [".log", ".index", ".timeindex", ".txnindex", ".snapshot", "checkpoint.tmp", "flushed-ends.tmp"];
-        let suffix = suffix[self.random.below(7) as usize].to_owned();
+        let suffix = [
+            ".log",
+            ".index",
+            ".timeindex",
+            ".txnindex",
+            ".snapshot",
+            "checkpoint.tmp",
+            "flushed-ends.tmp",
+            "seal.tmp",
+        ];
+        let suffix = suffix[self.random.below(8) as usize].to_owned();
         self.fault_armed = true;
         self.disk.inject(match self.random.chance(50) {
             true => SimFault::Sync(suffix),

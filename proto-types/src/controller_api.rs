@@ -50,6 +50,8 @@ pub enum ControllerRequest {
     DescribeQuorum,
     /// Add a voter to the quorum, or remove one (KIP-853).
     AlterVoters(AlterVoters),
+    /// A node has lost what it held of partitions that others lead.
+    LoseCopies(LoseCopies),
 }
 
 /// The answers, in the order of the requests. Append-only.
@@ -110,6 +112,9 @@ pub enum ControllerReply {
     Quorum(QuorumDescription),
     /// To [`ControllerRequest::AlterVoters`].
     VotersAltered,
+    /// To [`ControllerRequest::LoseCopies`]: one result per partition, in order; the state in which nobody counts on the
+    /// copy.
+    CopiesLost(Vec<Result<PartitionState, Rejection>>),
 }
 
 /// See [`ControllerRequest::RegisterNode`].
@@ -402,6 +407,17 @@ pub struct AlterPartition {
     pub broker_epoch: BrokerEpoch,
     /// What it proposes.
     pub partitions: Vec<ProposedIsr>,
+}
+
+/// See [`ControllerRequest::LoseCopies`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LoseCopies {
+    /// The node; must be the one in its certificate.
+    pub node: NodeId,
+    /// Its registration.
+    pub broker_epoch: BrokerEpoch,
+    /// The partitions of which it has lost something.
+    pub partitions: Vec<TopicPartition>,
 }
 
 /// A leader's proposal of a new in-sync set.

@@ -231,6 +231,14 @@ fn controller_requests_about_replicas_and_the_quorum() {
     check(Q::DescribeQuorum, "0e");
     check(Q::AlterVoters(AlterVoters::Add { id: ControllerId(2), address: "c:1".into() }), "0f000203633a31");
     check(Q::AlterVoters(AlterVoters::Remove { id: ControllerId(2) }), "0f0102");
+    check(
+        Q::LoseCopies(LoseCopies {
+            node: NodeId(1),
+            broker_epoch: BrokerEpoch(2),
+            partitions: vec![shard()],
+        }),
+        "10020401100102030405060708090a0b0c0d0e0f010e",
+    );
 }
 
 #[test]
@@ -260,6 +268,7 @@ fn controller_replies_about_replicas_and_the_quorum() {
         "0e0103ac02010103633a3101ac0201d00f01d00f010203633a31000000",
     );
     check(R::VotersAltered, "0f");
+    check(R::CopiesLost(vec![Ok(state()), Err(no())]), "100200020204010601080102010401020a0c0100016d");
 }
 
 #[test]

@@ -7,6 +7,7 @@
 mod limits;
 
 use crate::disk::QueueLimits;
+use crate::disk::scrub::ScrubLimits;
 use crate::partition::PartitionLimits;
 use crate::replication::ReplicationLimits;
 use figment::Figment;
@@ -385,6 +386,10 @@ impl Config {
             read_threads: self.limits.read_threads,
             read_queue_max: self.limits.read_queue_max,
             disk_stall_ms: i64::try_from(self.limits.disk_stall_ms_max).unwrap_or(i64::MAX),
+            scrub: ScrubLimits {
+                bytes_per_second: self.limits.scrub_bytes_per_second,
+                period_ms: i64::try_from(self.limits.scrub_period_ms).unwrap_or(i64::MAX),
+            },
             ..limits
         }
     }

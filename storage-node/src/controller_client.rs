@@ -344,6 +344,8 @@ fn is_repeatable(request: &ControllerRequest) -> bool {
         // The leader proposes again by itself, and must know of every copy that may still be carried out: a refusal of one
         // says nothing about an earlier one.
         ControllerRequest::AlterPartition(_) => false,
+        // Carried out late it would take a copy out of the in-sync set that has caught up since.
+        ControllerRequest::LoseCopies(_) => false,
     }
 }
 

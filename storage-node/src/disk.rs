@@ -1,5 +1,5 @@
 //! The threads that touch disks: one log thread per data directory owns the logs there, flushers sync for it, read
-//! threads wait for cold pages. No async worker ever does.
+//! threads wait for cold pages, and a scrub looks after what lies there. No async worker ever does.
 
 pub(crate) mod claim;
 pub(crate) mod event;
@@ -8,6 +8,7 @@ pub(crate) mod health;
 pub(crate) mod log_thread;
 pub(crate) mod read_pool;
 pub(crate) mod remover;
+pub(crate) mod scrub;
 pub(crate) mod slot;
 
 pub(crate) use event_queue::QueueLimits;

@@ -27,6 +27,7 @@ mod open_partitions;
 mod partition;
 mod producer_ids;
 mod published_image;
+mod repairer;
 mod replication;
 mod resigner;
 mod session;

@@ -1,9 +1,10 @@
-//! Brings the partitions of this node in line with the metadata, and says how far that has got.
+//! Brings the partitions of this node in line with the metadata, and says how far that has got; begins copies anew that
+//! were given up.
 
 use crate::metadata_feed::Published;
 use crate::metrics::NodeMetrics;
 use crate::node::Node;
-use proto_types::ids::Incarnation;
+use proto_types::ids::{Incarnation, TopicPartition};
 use std::sync::Arc;
 use storage_node_core::image::{ClusterImage, ImageDelta};
 use tokio::sync::mpsc;
@@ -12,6 +13,7 @@ use tokio::sync::mpsc;
 pub(crate) async fn open_partitions(
     node: Arc<Node>,
     mut to_open: mpsc::Receiver<Published>,
+    mut lost: mpsc::Receiver<TopicPartition>,
     incarnation: Incarnation,
     metrics: Arc<NodeMetrics>,
 ) {
@@ -20,7 +22,22 @@ pub(crate) async fn open_partitions(
         image.node(node.id()).is_some_and(|own| own.registration.incarnation == incarnation)
     };
     let mut before: Option<ImageDelta> = None;
-    while let Some(mut next) = to_open.recv().await {
+    let mut applied: Option<Arc<ClusterImage>> = None;
+    loop {
+        let mut next = tokio::select! {
+            next = to_open.recv() => match next {
+                Some(next) => next,
+                None => return,
+            },
+            Some(id) = lost.recv() => {
+                if let Some(image) = &applied
+                    && let Err(reason) = node.partitions().restart_copy(image, id).await
+                {
+                    tracing::error!(partition = %id, reason, "a copy that was given up cannot begin anew");
+                }
+                continue;
+            }
+        };
         while let Ok(later) = to_open.try_recv() {
             next.delta.merge(later.delta);
             next.image = later.image;
@@ -36,5 +53,6 @@ pub(crate) async fn open_partitions(
         node.partitions().apply(&next.image, &next.delta).await;
         node.published().set_applied(next.image.index());
         metrics.set_applied_index(next.image.index());
+        applied = Some(next.image);
     }
 }

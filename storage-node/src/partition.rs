@@ -7,6 +7,7 @@
 pub(crate) mod fetch_wait;
 pub(crate) mod handle;
 pub(crate) mod metrics;
+pub(crate) mod opening;
 pub(crate) mod registry;
 pub(crate) mod settings;
 #[cfg(test)]

@@ -20,6 +20,7 @@ use crate::open_partitions::open_partitions;
 use crate::partition::tail::TailBudget;
 use crate::partition::{PartitionMetrics, Partitions, PartitionsConfig};
 use crate::published_image::PublishedImage;
+use crate::repairer::Repairer;
 use crate::replication::data_thread::DataThread;
 use crate::replication::follower_lanes::LaneParts;
 use crate::replication::isr_proposer::IsrProposer;
@@ -34,7 +35,7 @@ use kafka_wire::{BoundListener, HostPort, ListenerConfig, WireMetrics, bind_list
 use log_engine::{DataDir, DataDirOptions, RealDisk};
 use prometheus_client::registry::Registry;
 use proto_types::controller_api::RegisterNode;
-use proto_types::ids::{BrokerEpoch, DirectoryId, Incarnation, NodeId};
+use proto_types::ids::{BrokerEpoch, DirectoryId, Incarnation, NodeId, TopicPartition};
 use proto_types::metadata::Listener;
 use quic_transport::pki::{CredentialFiles, Credentials};
 use quic_transport::{Identity, NodeKeys, Role, Router, TransportMetrics};
@@ -44,6 +45,7 @@ use std::time::Duration;
 use storage_node_core::image::ConfigMap;
 use telemetry::{HttpConfig, HttpServer, ProcessCollector};
 use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
 use uuid::Uuid;
 
 /// File in the first data directory that holds the secret of the node's QUIC endpoints.
@@ -84,7 +86,7 @@ pub async fn start(config: Config) -> Result<NodeHandle, StartError> {
     .await?;
     let (phase, phase_seen) = watch::channel(Phase::Starting);
     let session_state = watch::Sender::new(SessionState::default());
-    let http = serve_http(&config, registry, phase_seen.clone(), session_state.subscribe()).await?;
+    let http = serve_http(&config, registry, &metrics, phase_seen.clone(), session_state.subscribe()).await?;
     let bound =
         Bound { directories, unflushed_lost, listeners, control, shard_logs, data, lane_server, http };
     run(config, bound, metrics, (phase, phase_seen), session_state)
@@ -138,10 +140,7 @@ fn run(
     let Bound { directories, listeners, control, shard_logs, data, lane_server, http, .. } = bound;
     let clock = Clock::start();
     let call_max = Duration::from_millis(config.limits.controller_call_ms_max);
-    let seed = Uuid::new_v4().as_u64_pair().0;
-    let client =
-        ControllerClient::new(control.transport(), &config.controllers, timing(&config), clock, seed)?;
-    let client = Arc::new(client);
+    let client = controller_client(&config, &control, clock)?;
     let incarnation = registration.incarnation;
     let kafka: Vec<KafkaAddress> = listeners.iter().map(kafka_address).collect();
     let file_configs = file_configs(&config, &kafka);
@@ -153,7 +152,8 @@ fn run(
     let partitions =
         start_partitions(&config, &file_configs, directories, clock, metrics.partitions, replication)?;
 
-    let resigner = resigner(&config, &partitions, &published, &client, &broker_epoch);
+    let (mut following, lost_copies) =
+        look_after(&config, &partitions, &published, &client, &broker_epoch, clock, proposer);
     serve_daemons(&config, &partitions, clock, (&shard_logs, &lane_server), metrics.replication, throttle);
     let coordinators = Coordinators::new(
         control.transport(),
@@ -189,10 +189,8 @@ fn run(
 
     let (http_address, control_address) = (http.as_ref().map(HttpServer::local_addr), control.local_addr());
     let (stop, stop_seen) = watch::channel(false);
-    let feed = tokio::spawn(feed.run());
-    let proposing = tokio::spawn(proposer.run());
-    let resigning = tokio::spawn(resigner.run());
-    let opening = tokio::spawn(open_partitions(Arc::clone(&node), to_open, incarnation, metrics.node));
+    let opening = open_partitions(Arc::clone(&node), to_open, lost_copies, incarnation, metrics.node);
+    following.extend([tokio::spawn(feed.run()), tokio::spawn(opening)]);
     let supervisor = Supervisor {
         config,
         node,
@@ -205,7 +203,7 @@ fn run(
         session: session_state.subscribe(),
         stopping,
         stop: stop_seen,
-        following: [feed, opening, proposing, resigning],
+        following,
     };
     let supervisor = tokio::spawn(supervisor.run());
     Ok(NodeHandle {
@@ -216,6 +214,17 @@ fn run(
         stop,
         supervisor,
     })
+}
+
+fn controller_client(
+    config: &Config,
+    control: &ControlThread,
+    clock: Clock,
+) -> Result<Arc<ControllerClient>, StartError> {
+    let seed = Uuid::new_v4().as_u64_pair().0;
+    let client =
+        ControllerClient::new(control.transport(), &config.controllers, timing(config), clock, seed)?;
+    Ok(Arc::new(client))
 }
 
 fn metadata_feed(
@@ -238,22 +247,42 @@ fn metadata_feed(
     }
 }
 
-fn resigner(
+/// Starts the tasks that tell the controllers how the copies here do; and who is to hear of copies that are given up.
+fn look_after(
     config: &Config,
     partitions: &Arc<Partitions>,
     published: &Arc<PublishedImage>,
     client: &Arc<ControllerClient>,
     broker_epoch: &watch::Sender<Option<BrokerEpoch>>,
-) -> Resigner {
-    Resigner {
-        me: NodeId(config.node_id),
+    clock: Clock,
+    proposer: IsrProposer,
+) -> (Vec<JoinHandle<()>>, mpsc::Receiver<TopicPartition>) {
+    let (me, batch_max) = (NodeId(config.node_id), config.limits.isr_proposals_max);
+    let call_max = Duration::from_millis(config.limits.controller_call_ms_max);
+    let (lost, lost_copies) = mpsc::channel(batch_max);
+    let resigner = Resigner {
+        me,
         partitions: Arc::clone(partitions),
         published: Arc::clone(published),
         controller: Arc::clone(client) as Arc<dyn ControllerPort>,
         broker_epoch: broker_epoch.subscribe(),
-        batch_max: config.limits.isr_proposals_max,
-        call_max: Duration::from_millis(config.limits.controller_call_ms_max),
-    }
+        batch_max,
+        call_max,
+    };
+    let repairer = Repairer {
+        me,
+        partitions: Arc::clone(partitions),
+        published: Arc::clone(published),
+        controller: Arc::clone(client) as Arc<dyn ControllerPort>,
+        broker_epoch: broker_epoch.subscribe(),
+        lost,
+        batch_max,
+        call_max,
+        clock,
+    };
+    let tasks =
+        vec![tokio::spawn(proposer.run()), tokio::spawn(resigner.run()), tokio::spawn(repairer.run())];
+    (tasks, lost_copies)
 }
 
 /// Lets coordinators read and write the logs of their shards, and other nodes follow.
@@ -474,14 +503,16 @@ fn file_configs(config: &Config, kafka: &[KafkaAddress]) -> ConfigMap {
 async fn serve_http(
     config: &Config,
     registry: Registry,
+    metrics: &Metrics,
     phase: watch::Receiver<Phase>,
     session: watch::Receiver<SessionState>,
 ) -> Result<Option<HttpServer>, StartError> {
     if !config.http.enabled {
         return Ok(None);
     }
+    let opening = Arc::clone(metrics.partitions.opening());
     let missing = move || {
-        let mut missing = Vec::new();
+        let mut missing: Vec<String> = opening.sentence().into_iter().collect();
         match &*phase.borrow() {
             Phase::Ready => {}
             Phase::Starting => missing.push("starting: not yet registered or not caught up".to_owned()),

@@ -35,7 +35,7 @@ pub(crate) struct Supervisor {
     pub(crate) stopping: watch::Sender<bool>,
     pub(crate) stop: watch::Receiver<bool>,
     /// The tasks that follow the metadata, and tell the controllers of in-sync sets.
-    pub(crate) following: [JoinHandle<()>; 4],
+    pub(crate) following: Vec<JoinHandle<()>>,
 }
 
 impl Supervisor {

@@ -309,3 +309,45 @@ fn a_node_that_holds_something_or_lives_is_not_forgotten() {
     cluster.join(4, 2);
     assert!(cluster.epoch(4) > first, "a node that comes back is a new registration");
 }
+
+#[test]
+fn a_copy_that_was_lost_counts_for_nothing() {
+    let mut cluster = three();
+    let old = cluster.proposal("t", 0, &[1, 2, 3]);
+    let state = cluster.lose(2, "t", 0).expect("node 1 leads");
+    assert_eq!((state.isr.clone(), state.elr.clone()), (ids(&[1, 3]), ids(&[])));
+    assert_eq!(
+        (state.leader, state.leader_epoch, state.partition_epoch),
+        (Some(NodeId(1)), LeaderEpoch(1), PartitionEpoch(1))
+    );
+    assert_eq!(
+        refused(cluster.send(&old)).0,
+        Reason::FencedLeaderEpoch,
+        "what it acknowledged before is void"
+    );
+    assert_eq!(cluster.propose("t", 0, &[1, 2, 3]).expect("it has caught up").isr, ids(&[1, 2, 3]));
+
+    // It was only eligible.
+    cluster.propose("t", 0, &[1]).expect("in force");
+    cluster.propose("t", 0, &[1, 3]).expect("in force");
+    let elr = cluster.propose("t", 0, &[1]).expect("in force").elr;
+    assert_eq!(elr, ids(&[3]));
+    let state = cluster.lose(3, "t", 0).expect("node 1 leads");
+    assert_eq!((state.isr, state.elr), (ids(&[1]), ids(&[])));
+    let state = cluster.lose(3, "t", 0).expect("asked again after a lost answer");
+    assert_eq!((state.isr, state.leader_epoch), (ids(&[1]), LeaderEpoch(3)));
+}
+
+#[test]
+fn a_copy_is_not_given_up_where_nobody_else_leads() {
+    let mut cluster = three();
+    assert_eq!(refused(cluster.lose(1, "t", 0)).0, Reason::EligibleLeadersNotAvailable, "it leads");
+    cluster.propose("t", 0, &[1, 2]).expect("in force");
+    cluster.fence(1);
+    assert_eq!(cluster.partition("t", 0).leader, Some(NodeId(2)));
+    assert_eq!(refused(cluster.lose(2, "t", 0)).0, Reason::EligibleLeadersNotAvailable, "now it leads");
+    cluster.fence(2);
+    let leader = cluster.partition("t", 0).leader;
+    assert_eq!(leader, None, "node 3 has not everything");
+    assert_eq!(refused(cluster.lose(3, "t", 0)).0, Reason::EligibleLeadersNotAvailable, "nobody leads");
+}

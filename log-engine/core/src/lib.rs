@@ -2,13 +2,15 @@
 //!
 //! Reading order: [`producers`] (the idempotence window), [`transactions`] (which are open, which were aborted),
 //! [`producer_snapshot`] (its bytes on disk),
-//! [`epoch_history`] (which leader epoch began where, and its bytes on disk), [`roll`] (when a segment is full).
+//! [`epoch_history`] (which leader epoch began where, and its bytes on disk), [`roll`] (when a segment is full), [`seal`]
+//! (what a full one holds).
 //! `log-engine` keeps these beside its files; `storage-node-core` asks them before it lets a leader append.
 
 pub mod epoch_history;
 pub mod producer_snapshot;
 pub mod producers;
 pub mod roll;
+pub mod seal;
 pub mod transactions;
 
 pub use epoch_history::{EpochEntry, EpochHistory};
@@ -16,6 +18,7 @@ pub use producers::{
     BatchWindow, MarkerCheck, MarkerEpochRule, ProducerBatch, ProducerState, ProducerStates, SequenceCheck,
 };
 pub use roll::{RollLimits, RollReason, SegmentFill};
+pub use seal::{FileSum, Seal, SealError};
 pub use transactions::{
     AbortedDigest, AbortedIndex, AbortedTransaction, CompletedTransaction, TransactionMarker,
     TransactionOutcome,

@@ -152,6 +152,10 @@ impl DiskFile for RealFile {
         }
     }
 
+    fn let_go(&self, offset: u64, len: u64) {
+        let _ = rustix::fs::fadvise(&self.0, offset, NonZeroU64::new(len), Advice::DontNeed);
+    }
+
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
         self.0.write_all_at(bytes, offset)
     }

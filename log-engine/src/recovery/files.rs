@@ -8,7 +8,7 @@ use crate::data_dir::TMP_SUFFIX;
 use crate::disk::Disk;
 use crate::error::FileError;
 use crate::segment::{file_name, parse_file_name};
-use crate::{poison, txn_index};
+use crate::{poison, scrub, txn_index};
 
 /// The names in a log's directory, sorted out.
 #[derive(Default)]
@@ -18,8 +18,11 @@ pub(super) struct Files {
     pub(super) indexes: BTreeMap<i64, u64>,
     pub(super) time_indexes: BTreeMap<i64, u64>,
     pub(super) aborted: BTreeSet<i64>,
+    pub(super) seals: BTreeSet<i64>,
     pub(super) snapshots: BTreeSet<i64>,
     pub(super) poisoned: bool,
+    /// A segment was found damaged earlier.
+    pub(super) damaged: bool,
     pub(super) dir_is_new: bool,
 }
 
@@ -42,16 +45,19 @@ pub(super) fn list_files(disk: &dyn Disk, dir: &Path) -> Result<Files, FileError
             continue;
         }
         files.poisoned |= entry.name == poison::FILE_NAME;
+        files.damaged |= entry.name == scrub::DAMAGED_FILE;
         match parse_file_name(&entry.name) {
             Some((base, "log")) => _ = files.logs.insert(base, entry.len),
             Some((base, "index")) => _ = files.indexes.insert(base, entry.len),
             Some((base, "timeindex")) => _ = files.time_indexes.insert(base, entry.len),
             Some((base, txn_index::SUFFIX)) => _ = files.aborted.insert(base),
+            Some((base, "seal")) => _ = files.seals.insert(base),
             Some((offset, "snapshot")) => _ = files.snapshots.insert(offset),
             Some(_) | None => {}
         }
     }
-    let orphans = files.indexes.keys().chain(files.time_indexes.keys()).chain(&files.aborted);
+    let indexes = files.indexes.keys().chain(files.time_indexes.keys()).chain(&files.aborted);
+    let orphans = indexes.chain(&files.seals);
     let orphans: BTreeSet<i64> = orphans.copied().collect();
     for base in orphans {
         if !files.logs.contains_key(&base) {
@@ -62,7 +68,7 @@ pub(super) fn list_files(disk: &dyn Disk, dir: &Path) -> Result<Files, FileError
 }
 
 pub(crate) fn remove_segment_files(disk: &dyn Disk, dir: &Path, base: i64) -> Result<(), FileError> {
-    for suffix in ["timeindex", "index", "txnindex", "log"] {
+    for suffix in ["seal", "timeindex", "index", "txnindex", "log"] {
         let path = dir.join(file_name(base, suffix));
         match disk.remove_file(&path) {
             Ok(()) => {}

@@ -7,6 +7,8 @@ use std::sync::Arc;
 
 use super::Recovery;
 use super::files::Files;
+use log_engine_core::seal::FileSum;
+
 use crate::data_dir::TMP_SUFFIX;
 use crate::disk::{Disk, DiskFile, OpenMode};
 use crate::error::{FileError, OpenError};
@@ -61,17 +63,26 @@ impl Recovery<'_> {
         size: u64,
         next_base: i64,
     ) -> Result<Arc<Segment>, OpenError> {
-        let entries = |lens: &BTreeMap<i64, u64>, bytes: usize| {
+        let seal = self.believed_seal(files, base, size, next_base)?;
+        let entries = |lens: &BTreeMap<i64, u64>, sealed: Option<Option<FileSum>>, bytes: usize| {
             let len = lens.get(&base).copied().filter(|len| len % bytes as u64 == 0)?;
+            if sealed.is_some_and(|sealed| sealed.is_none_or(|sum| sum.length != len)) {
+                return None;
+            }
             u32::try_from(len / bytes as u64).ok()
         };
-        let index_entries = entries(&files.indexes, IndexEntry::BYTES);
-        let time_entries = entries(&files.time_indexes, TimeEntry::BYTES);
+        let index_entries = entries(&files.indexes, seal.as_ref().map(|s| s.index), IndexEntry::BYTES);
+        let time_entries =
+            entries(&files.time_indexes, seal.as_ref().map(|s| s.time_index), TimeEntry::BYTES);
         let descriptors = self.data.descriptors();
         if let (Some(index_entries), Some(time_entries)) = (index_entries, time_entries) {
             let mut state =
                 Segment::state_on_disk(descriptors, self.dir, base, size, index_entries, time_entries);
             state.next_offset = next_base;
+            if let Some(seal) = seal.filter(|seal| seal.batches > 0) {
+                let (timestamp, offset) = (seal.max_timestamp, seal.max_timestamp_offset);
+                state.max_timestamp = Some(TimeEntry { timestamp, offset });
+            }
             return Ok(Arc::new(Segment::new(descriptors, self.dir, base, state)));
         }
         let state = Segment::state_on_disk(descriptors, self.dir, base, 0, 0, 0);
@@ -86,6 +97,10 @@ impl Recovery<'_> {
             }
         }
         self.report.indexes_rebuilt += 1;
+        if seal.is_some() {
+            // It describes the indexes too.
+            self.drop_seal(base)?;
+        }
         self.write_indexes(&segment)?;
         segment.state().write().next_offset = next_base;
         Ok(Arc::new(segment))
@@ -94,6 +109,10 @@ impl Recovery<'_> {
     /// A segment that was being written: its indexes are trusted as far as they were flushed, its batches below the
     /// flushed end too, and the rest is verified. The answer says whether it is whole.
     fn open_unsettled(&mut self, files: &Files, base: i64, size: u64) -> Result<(Segment, bool), OpenError> {
+        if files.seals.contains(&base) {
+            // It may be newer than what survived.
+            self.drop_seal(base)?;
+        }
         let file = self.open_log(base)?;
         let path: Arc<Path> = self.dir.join(file_name(base, "log")).into();
         let (state, resume) = self.trusted_indexes(files, base)?;

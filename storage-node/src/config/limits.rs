@@ -37,6 +37,10 @@ pub struct Limits {
     pub descriptors_per_directory_max: usize,
     /// A disk that keeps a write or flush waiting for so long makes the node give up its leaderships.
     pub disk_stall_ms_max: u64,
+    /// Bytes per second that are read of one data directory to find what has rotted; 0 turns it off.
+    pub scrub_bytes_per_second: u64,
+    /// From the beginning of one such look at everything to that of the next.
+    pub scrub_period_ms: u64,
     /// Writes that may wait for one data directory.
     pub write_queue_events_max: usize,
     /// Bytes of writes that may wait for one data directory.
@@ -100,6 +104,9 @@ impl Default for Limits {
             descriptors_per_directory_max: 20_000,
             // A hiccup of a cloud disk lasts seconds and must not move every leader away.
             disk_stall_ms_max: 10_000,
+            // A hundredth of what a disk can, and 5 TB a week.
+            scrub_bytes_per_second: 8 << 20,
+            scrub_period_ms: 7 * 24 * 3_600_000,
             write_queue_events_max: 10_000,
             // More than one request of the largest size, many of the usual ones.
             write_queue_bytes_max: 128 << 20,
@@ -141,6 +148,7 @@ impl Limits {
             ("metadata_stall_ms_max", self.metadata_stall_ms_max),
             ("descriptors_per_directory_max", self.descriptors_per_directory_max as u64),
             ("disk_stall_ms_max", self.disk_stall_ms_max),
+            ("scrub_period_ms", self.scrub_period_ms),
             ("write_queue_events_max", self.write_queue_events_max as u64),
             ("write_queue_bytes_max", self.write_queue_bytes_max as u64),
             ("read_threads", self.read_threads as u64),

@@ -53,6 +53,8 @@ pub(crate) enum Event {
     IsrAnswered { id: TopicPartition, answered: IsrAnswered },
     /// A flush is over.
     Flushed(FlushDone),
+    /// A segment of the copy is damaged.
+    Damaged { id: TopicPartition, reason: String },
     /// Flush and close everything, then end.
     Stop,
 }
@@ -63,8 +65,16 @@ pub(crate) struct Open {
     pub(crate) id: TopicPartition,
     pub(crate) settings: Arc<TopicSettings>,
     pub(crate) epoch: NewEpoch,
-    /// The handle, or a sentence that says why there is none.
-    pub(crate) done: oneshot::Sender<Result<PartitionHandle, String>>,
+    pub(crate) done: oneshot::Sender<Result<PartitionHandle, OpenFailure>>,
+}
+
+/// Why a copy is not open.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct OpenFailure {
+    /// A sentence.
+    pub(crate) reason: String,
+    /// Records are gone or wrong; else it may be for the moment.
+    pub(crate) damaged: bool,
 }
 
 /// See [`Event::Drop`].

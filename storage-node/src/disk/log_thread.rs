@@ -20,7 +20,7 @@ use storage_node_core::{DeleteRecordsError, Input, ProduceError};
 use tokio::sync::oneshot;
 
 use crate::clock::Clock;
-use crate::disk::event::{DescribeFollowers, DropCopy, Event, FollowersOf, Open};
+use crate::disk::event::{DescribeFollowers, DropCopy, Event, FollowersOf, Open, OpenFailure};
 use crate::disk::event_queue::EventQueue;
 use crate::disk::health::DiskHealth;
 use crate::disk::remover::Remover;
@@ -42,6 +42,8 @@ const PRODUCER_EXPIRATION_CHECK_MS: i64 = 600_000;
 
 /// Logs that are opened or closed at once. It is waiting for the disk that overlaps.
 const PARALLEL_MAX: usize = 16;
+/// Logs after whose opening the thread looks after those that are open already.
+const OPENS_AT_ONCE: usize = 4 * PARALLEL_MAX;
 
 /// What a log thread is made of.
 pub(crate) struct LogThread {
@@ -214,6 +216,7 @@ impl Running {
             Event::Flushed(done) => {
                 self.with_slot(partition_of(done.log), |slot| slot.on_flushed(done));
             }
+            Event::Damaged { id, reason } => self.with_slot(id, |slot| slot.fail(&reason)),
             Event::Stop => {}
         }
     }
@@ -254,7 +257,12 @@ impl Running {
     }
 
     /// Opens logs, many at once: each waits for the disk a few times.
-    fn open_all(&mut self, opens: Vec<Open>) {
+    fn open_all(&mut self, mut opens: Vec<Open>) {
+        // Nothing else is said of a copy before it is open, so the others may wait for their turn again.
+        for later in opens.split_off(opens.len().min(OPENS_AT_ONCE)) {
+            // Once the thread ends nobody waits for them any more.
+            drop(self.thread.queue.push(Event::Open(later)));
+        }
         let (data, clock) = (self.thread.data.clone(), self.thread.clock);
         let opened = in_parallel(opens, |open: Open| {
             let config = open.settings.log.clone();
@@ -274,7 +282,8 @@ impl Running {
             Err(error) => {
                 self.thread.metrics.on_log_failed();
                 tracing::error!(partition = %id, topic = %settings.topic_name, %error, "cannot open the log");
-                drop(done.send(Err(error.to_string())));
+                let damaged = matches!(error, OpenError::Damaged { .. });
+                drop(done.send(Err(OpenFailure { reason: error.to_string(), damaged })));
                 return;
             }
         };

@@ -437,7 +437,8 @@ impl Slot {
         self.undecided.push(end, bytes);
     }
 
-    fn fail(&mut self, error: &dyn std::fmt::Display) {
+    /// The log is of no use any more: the copy answers nobody.
+    pub(crate) fn fail(&mut self, error: &dyn std::fmt::Display) {
         self.note_failure(error);
         self.step(Input::LogFailed);
     }

@@ -1,8 +1,12 @@
 //! What is counted about partitions; one function per observation.
 
+use std::sync::Arc;
+
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
+
+use super::opening::OpeningProgress;
 
 /// Metrics of all partitions of a node.
 #[derive(Debug, Clone, Default)]
@@ -14,6 +18,11 @@ pub(crate) struct PartitionMetrics {
     failed_logs: Counter,
     fetched_bytes: Counter,
     cold_reads: Counter,
+    sealed_segments: Counter,
+    scrubbed_bytes: Counter,
+    damaged_segments: Counter,
+    restarted_copies: Counter,
+    opening: Arc<OpeningProgress>,
     open: Gauge,
     fetch_sessions: Gauge,
 }
@@ -39,6 +48,14 @@ impl PartitionMetrics {
             &metrics.fetched_bytes,
         );
         add("weir_storage_node_cold_reads", "Reads that had to wait for a disk", &metrics.cold_reads);
+        add("weir_storage_node_sealed_segments", "Segments that got a seal", &metrics.sealed_segments);
+        add("weir_storage_node_scrubbed_bytes", "Bytes that the scrub has read", &metrics.scrubbed_bytes);
+        add("weir_storage_node_damaged_segments", "Segments found damaged", &metrics.damaged_segments);
+        add(
+            "weir_storage_node_restarted_copies",
+            "Copies that were dropped for damage and began anew",
+            &metrics.restarted_copies,
+        );
         registry.register(
             "weir_storage_node_open_partitions",
             "Partition copies that are open",
@@ -50,6 +67,11 @@ impl PartitionMetrics {
             metrics.fetch_sessions.clone(),
         );
         metrics
+    }
+
+    /// How far the opening of copies has got.
+    pub(crate) fn opening(&self) -> &Arc<OpeningProgress> {
+        &self.opening
     }
 
     pub(crate) fn on_append(&self, bytes: usize) {
@@ -75,6 +97,22 @@ impl PartitionMetrics {
 
     pub(crate) fn on_cold_read(&self) {
         self.cold_reads.inc();
+    }
+
+    pub(crate) fn on_sealed(&self) {
+        self.sealed_segments.inc();
+    }
+
+    pub(crate) fn on_scrubbed(&self, bytes: u64) {
+        self.scrubbed_bytes.inc_by(bytes);
+    }
+
+    pub(crate) fn on_damaged_segment(&self) {
+        self.damaged_segments.inc();
+    }
+
+    pub(crate) fn on_copy_restarted(&self) {
+        self.restarted_copies.inc();
     }
 
     pub(crate) fn set_open(&self, partitions: usize) {

@@ -4,6 +4,8 @@
 //! done: only then may the node say that the partitions it leads are open. A copy that cannot be opened stays listed as
 //! failed, so that clients get a storage error and not a wrong answer.
 
+mod repair;
+
 use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
@@ -23,11 +25,12 @@ use super::handle::{PartitionHandle, describe_followers};
 use super::metrics::PartitionMetrics;
 use super::settings::{TopicLimits, TopicSettings};
 use crate::clock::Clock;
-use crate::disk::event::{DropCopy, Event, FollowersOf, LedPartition, Open};
+use crate::disk::event::{DropCopy, Event, FollowersOf, LedPartition, Open, OpenFailure};
 use crate::disk::event_queue::{EventQueue, QueueLimits};
 use crate::disk::health::{DiskHealth, StallWatch};
 use crate::disk::log_thread::{LogThread, partition_of};
 use crate::disk::read_pool::ReadPool;
+use crate::disk::scrub::{ScrubLimits, ScrubRequests};
 use crate::replication::Replication;
 
 /// How often the disks are looked at.
@@ -51,6 +54,8 @@ pub(crate) struct PartitionLimits {
     pub(crate) read_queue_max: usize,
     /// A disk that keeps somebody waiting for so long makes the node unhealthy.
     pub(crate) disk_stall_ms: i64,
+    /// Of the look at everything that lies on the disks.
+    pub(crate) scrub: ScrubLimits,
 }
 
 impl Default for PartitionLimits {
@@ -64,6 +69,8 @@ impl Default for PartitionLimits {
             read_queue_max: 1_000,
             // A hiccup of a cloud disk lasts seconds and must not move every leader away.
             disk_stall_ms: 10_000,
+            // A hundredth of what a disk can, and 5 TB a week.
+            scrub: ScrubLimits { bytes_per_second: 8 << 20, period_ms: 7 * 24 * 3600 * 1000 },
         }
     }
 }
@@ -100,6 +107,8 @@ pub(crate) struct Partitions {
     copies: RwLock<HashMap<TopicPartition, Copy>>,
     /// In which directory each copy lies, those included that are not open.
     placed: Mutex<HashMap<TopicPartition, usize>>,
+    /// Copies whose records are known to be damaged.
+    damaged: Mutex<BTreeSet<TopicPartition>>,
     healthy: watch::Sender<bool>,
     strays_named: AtomicBool,
 }
@@ -110,6 +119,8 @@ struct Directory {
     queue: Arc<EventQueue<Event>>,
     health: Arc<DiskHealth>,
     thread: Mutex<Option<JoinHandle<()>>>,
+    scrub: Arc<ScrubRequests>,
+    scrubber: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl std::fmt::Debug for Directory {
@@ -158,7 +169,8 @@ impl Partitions {
                 replication: Arc::clone(&config.replication),
             };
             let thread = Mutex::new(Some(thread.start(limits.flusher.clone())?));
-            directories.push(Directory { data, queue, health, thread });
+            let (scrub, scrubber) = (Arc::default(), Mutex::default());
+            directories.push(Directory { data, queue, health, thread, scrub, scrubber });
         }
         let copies = RwLock::default();
         let placed = Mutex::new(placed);
@@ -169,10 +181,12 @@ impl Partitions {
             read_pool,
             copies,
             placed,
+            damaged: Mutex::default(),
             healthy,
             strays_named: AtomicBool::new(false),
         });
         watch_disks(Arc::downgrade(&partitions))?;
+        partitions.start_scrubs()?;
         Ok(partitions)
     }
 
@@ -281,12 +295,19 @@ impl Partitions {
         for id in settings_changed {
             done.extend(self.change_settings(image, id, Configs::New));
         }
+        let progress = self.config.metrics.opening();
+        progress.begin(opening.len());
         for (id, settings, opened) in opening {
             let copy = match opened.await {
                 Ok(Ok(handle)) => Copy::Open { handle, settings },
-                Ok(Err(_)) | Err(_) => Copy::Failed,
+                Ok(Err(failure)) => self.on_open_failed(id, &failure),
+                Err(_) => Copy::Failed,
             };
             self.copies.write().insert(id, copy);
+            progress.on_opened();
+        }
+        if let Some((copies, took_ms)) = progress.end() {
+            tracing::info!(copies, took_ms, "opened partition copies");
         }
         for done in done {
             // A thread that ended does nothing any more, which is what is waited for.
@@ -325,15 +346,19 @@ impl Partitions {
     /// Flushes and closes everything. The door must have stopped before.
     pub(crate) async fn close(&self) {
         for directory in &self.directories {
+            directory.scrub.stop();
+            directory.data.stop_sealing();
             // A queue that is closed already belongs to a thread that has ended.
             drop(directory.queue.push(Event::Stop));
         }
         let threads: Vec<_> =
             self.directories.iter().filter_map(|directory| directory.thread.lock().take()).collect();
+        let scrubbers: Vec<_> =
+            self.directories.iter().filter_map(|directory| directory.scrubber.lock().take()).collect();
         let joined = tokio::task::spawn_blocking(move || {
-            for thread in threads {
+            for thread in threads.into_iter().chain(scrubbers) {
                 if thread.join().is_err() {
-                    tracing::error!("a log thread had panicked");
+                    tracing::error!("a log thread or scrub had panicked");
                 }
             }
         });
@@ -358,7 +383,7 @@ impl Partitions {
         &self,
         image: &ClusterImage,
         local: &LocalPartition,
-    ) -> Option<(TopicPartition, Arc<TopicSettings>, oneshot::Receiver<Result<PartitionHandle, String>>)>
+    ) -> Option<(TopicPartition, Arc<TopicSettings>, oneshot::Receiver<Result<PartitionHandle, OpenFailure>>)>
     {
         let settings = Arc::new(self.settings(image, local));
         let (done, opened) = oneshot::channel();
@@ -451,6 +476,8 @@ impl Drop for Partitions {
     /// Whoever did not wait for [`Partitions::close`] still gets everything flushed and closed, in time.
     fn drop(&mut self) {
         for directory in &self.directories {
+            directory.scrub.stop();
+            directory.data.stop_sealing();
             drop(directory.queue.push(Event::Stop));
         }
     }

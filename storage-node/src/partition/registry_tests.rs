@@ -379,3 +379,71 @@ async fn a_stalled_disk_makes_the_node_unhealthy_and_holds_up_nobody_else() {
     assert_eq!(stalled.unwrap().base_offset, Offset(0));
     world.partitions.close().await;
 }
+
+/// Polls until it holds.
+async fn eventually(what: &str, holds: impl Fn() -> bool) {
+    for _ in 0..1_000 {
+        if holds() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    panic!("not in 20 s: {what}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_scrub_seals_finds_damage_and_the_copy_begins_anew_when_told_to() {
+    let disk = SimDisk::new(7);
+    let scrub = ScrubLimits { bytes_per_second: 1 << 30, period_ms: 100 };
+    let limits = || PartitionLimits { scrub, ..PartitionLimits::default() };
+    let open = |epoch| {
+        World::open_configured(
+            Arc::clone(&disk) as Arc<dyn Disk>,
+            epoch,
+            limits(),
+            &[("segment.bytes", "1048576")],
+        )
+    };
+    let world = open(0).await;
+    let id = topic_partition(topic_id(1), 0);
+    let dir = Path::new("data").join(id.to_string());
+    let files = |suffix: &str| -> Vec<String> {
+        let names = disk.list(&dir).unwrap().into_iter().map(|entry| entry.name);
+        names.filter(|name| name.ends_with(suffix)).collect()
+    };
+    let mut sequence = 0;
+    while files(".log").len() < 3 {
+        let mut builder = BatchBuilder::new().producer(1, 0, sequence);
+        builder.push(1_000, None, Some(&vec![b'x'; 200_000]), &[]).unwrap();
+        let bytes = Bytes::from(builder.build());
+        let header = BatchHeader::parse(&bytes).unwrap();
+        let deadline = Millis(world.clock.monotonic().0 + WAIT_MS);
+        let batch = ValidBatch { bytes, header };
+        world.handle(0).produce(batch, Acks::All, deadline).await.unwrap().outcome().await.unwrap();
+        sequence += 1;
+    }
+    world.produce(1, Acks::All, 2, 0).await.unwrap();
+    eventually("both finished segments have seals", || files(".seal").len() == 2).await;
+
+    // The first byte of the file is part of an offset, which no batch checksum covers.
+    disk.flip_bit(&dir.join(&files(".log")[1]), 4, 2);
+    let handle = world.handle(0);
+    eventually("the copy is offline", || handle.view().standing == Standing::Failed).await;
+    assert_eq!(world.partitions.damaged(), [id]);
+    assert_eq!(world.read(1).len(), 1, "its neighbour goes on");
+    drop(handle);
+    world.partitions.close().await;
+    drop(world);
+    disk.restart_process();
+
+    let world = open(1).await;
+    assert!(matches!(world.partitions.get(id), Lookup::Failed), "the damage is remembered");
+    assert_eq!(world.partitions.damaged(), [id]);
+    assert_eq!(world.read(1).len(), 1);
+    world.partitions.restart_copy(&world.image, id).await.unwrap();
+    assert_eq!(world.partitions.damaged(), []);
+    assert_eq!(world.read(0), []);
+    assert_eq!(world.produce(0, Acks::All, 5, 0).await.unwrap().base_offset, Offset(0));
+    assert_eq!(files(".seal"), [""; 0]);
+    world.partitions.close().await;
+}

@@ -58,6 +58,8 @@ const TABLE: &[(&str, Allowed)] = &[
             "kafka-wire-core",
             "quic-transport",
             "telemetry",
+            "log-engine",
+            "log-engine-core",
             "controller",
             "coordinator",
             "storage-node",

@@ -148,6 +148,14 @@ impl Cluster {
         self.send(&proposal)
     }
 
+    /// `node` has lost its copy.
+    pub(crate) fn lose(&mut self, node: i32, topic: &str, index: i32) -> Result<PartitionState, Rejection> {
+        let partitions = vec![self.at(topic, index)];
+        let request = LoseCopies { node: NodeId(node), broker_epoch: self.epoch(node), partitions };
+        let decision = plan::lose_copies(&self.state, &request, &self.inputs)?;
+        self.commit(decision).remove(0)
+    }
+
     /// Plans and commits a proposal about one partition.
     pub(crate) fn send(&mut self, proposal: &AlterPartition) -> Result<PartitionState, Rejection> {
         self.send_all(proposal)?.remove(0)

@@ -213,7 +213,7 @@ impl Read<'_> {
                 Ok(found_here) => found_here,
                 Err(error) => {
                     found.answer_now = true;
-                    data.error_code = read_error(&handle, &error);
+                    data.error_code = read_error(self.node, &handle, &error);
                     return Ok(data);
                 }
             };
@@ -377,10 +377,11 @@ fn divergence(handle: &PartitionHandle, wanted: &Wanted) -> Result<Option<EpochE
     Ok(parts.then_some(EpochEndOffset { epoch: epoch.0, end_offset: end.0 }))
 }
 
-fn read_error(handle: &PartitionHandle, error: &ReadError) -> ErrorCode {
+fn read_error(node: &Node, handle: &PartitionHandle, error: &ReadError) -> ErrorCode {
     match error {
         ReadError::OffsetOutOfRange { .. } => ErrorCode::OffsetOutOfRange,
         ReadError::Damaged { .. } | ReadError::Io(_) => {
+            node.partitions().suspect(handle.id());
             tracing::error!(partition = %handle.id(), %error, "cannot read the log");
             ErrorCode::KafkaStorageError
         }

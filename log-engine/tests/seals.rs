@@ -1,0 +1,371 @@
+//! Seals: what a start makes of them, and what damage it sees by them.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by it, also in its helper functions")]
+
+mod support;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use log_engine::{
+    DataDir, DataDirOptions, Disk, Log, LogConfig, LogName, OpenError, OpenMode, RecoveryReport, Scrubbed,
+    Sealing, SimDisk,
+};
+use log_engine_core::Seal;
+use support::{Random, TestBatch, check_lookups};
+use uuid::Uuid;
+
+const NAME: LogName = LogName { topic_id: Uuid::from_u128(77), partition: 4 };
+const NOW: i64 = 1_700_000_000_000;
+
+fn config() -> LogConfig {
+    LogConfig { segment_bytes: 4000, index_interval_bytes: 200, ..LogConfig::default() }
+}
+
+fn open_dir(disk: &Arc<SimDisk>) -> DataDir {
+    let options = DataDirOptions {
+        cluster_id: "c1".into(),
+        node_id: 1,
+        new_directory_id: Uuid::from_u128(9),
+        descriptors_max: 6,
+    };
+    DataDir::open(disk.clone(), Path::new("data"), &options).unwrap()
+}
+
+fn open(data: &DataDir) -> (Log, RecoveryReport) {
+    Log::open(data, NAME, config(), NOW).unwrap()
+}
+
+fn flush(log: &mut Log) {
+    let handle = log.begin_flush().unwrap();
+    let result = handle.sync();
+    log.on_flushed(handle.done(result));
+}
+
+fn path(base: i64, suffix: &str) -> PathBuf {
+    PathBuf::from("data").join(NAME.to_string()).join(format!("{base:020}.{suffix}"))
+}
+
+fn bases(disk: &SimDisk, suffix: &str) -> Vec<i64> {
+    let names = disk.list(&Path::new("data").join(NAME.to_string())).unwrap();
+    names.iter().filter_map(|e| e.name.strip_suffix(suffix)?.strip_suffix('.')?.parse().ok()).collect()
+}
+
+fn seal_all(data: &DataDir) -> Vec<Sealing> {
+    std::iter::from_fn(|| data.seal_next(Duration::ZERO)).map(|(_, sealing)| sealing.unwrap()).collect()
+}
+
+/// A closed log of many segments, sealed but for the last, under several epochs.
+fn sealed() -> (Arc<SimDisk>, Vec<TestBatch>) {
+    let disk = SimDisk::new(1);
+    let data = open_dir(&disk);
+    let (mut log, _) = open(&data);
+    let mut random = Random::new(5);
+    let mut batches = Vec::new();
+    for i in 0..200 {
+        let batch = TestBatch::random(&mut random, &batches, &[], log.end(), i / 40, NOW + i64::from(i) * 50);
+        log.append(&batch.bytes, &[batch.header], NOW).unwrap();
+        batches.push(batch);
+    }
+    flush(&mut log);
+    let sealings = seal_all(&data);
+    assert!(sealings.len() > 5 && sealings.iter().all(|s| *s == Sealing::Sealed), "{sealings:?}");
+    log.close().unwrap();
+    data.close_clean().unwrap();
+    (disk, batches)
+}
+
+fn bytes_of(disk: &SimDisk, path: &Path) -> Vec<u8> {
+    let file = disk.open(path, OpenMode::Read).unwrap();
+    let mut bytes = vec![0; file.len().unwrap() as usize];
+    file.read_at(&mut bytes, 0).unwrap();
+    bytes
+}
+
+fn seal_of(disk: &SimDisk, base: i64) -> Seal {
+    Seal::decode(&bytes_of(disk, &path(base, "seal")), base).unwrap()
+}
+
+/// Why the log is not opened.
+fn refusal(disk: &Arc<SimDisk>) -> (String, PathBuf, u64) {
+    match Log::open(&open_dir(disk), NAME, config(), NOW) {
+        Err(OpenError::Damaged { reason, path, position, .. }) => (reason, path, position),
+        Err(other) => panic!("{other}"),
+        Ok((_, report)) => panic!("opened: {report:?}"),
+    }
+}
+
+#[test]
+fn a_seal_says_what_its_segment_holds() {
+    let (disk, batches) = sealed();
+    let logs = bases(&disk, "log");
+    assert_eq!(bases(&disk, "seal"), logs[..logs.len() - 1]);
+    for pair in logs.windows(2) {
+        let seal = seal_of(&disk, pair[0]);
+        let within: Vec<_> =
+            batches.iter().filter(|b| (pair[0]..pair[1]).contains(&b.header.base_offset)).collect();
+        assert_eq!((seal.last_offset + 1, seal.next_base), (pair[1], pair[1]));
+        assert_eq!(seal.batches, within.len() as u64);
+        assert_eq!(seal.records, within.iter().map(|b| b.header.record_count as u64).sum::<u64>());
+        assert_eq!(seal.length, within.iter().map(|b| b.bytes.len() as u64).sum::<u64>());
+        let max = within.iter().map(|b| b.header.max_timestamp).max().unwrap();
+        assert_eq!(seal.max_timestamp, max);
+        assert_eq!(seal.producers_at, Some(pair[1]));
+        assert_eq!(seal.index.unwrap().length, bytes_of(&disk, &path(pair[0], "index")).len() as u64);
+    }
+}
+
+#[test]
+fn a_start_takes_sealed_segments_as_they_are_described() {
+    let (disk, batches) = sealed();
+    let data = open_dir(&disk);
+    let (log, report) = open(&data);
+    assert_eq!(report.seals_read, bases(&disk, "seal").len());
+    assert_eq!((report.seals_dropped, report.indexes_rebuilt, report.bytes_verified), (0, 0, 0));
+    // The last index entry is where the segment that takes appends goes on.
+    assert!(!report.epochs_rebuilt && report.batches_walked <= 3, "{report:?}");
+    check_lookups(&log, &batches, &mut Random::new(7), 200);
+}
+
+#[test]
+fn segments_without_seals_are_opened_as_ever() {
+    let (disk, batches) = sealed();
+    for base in bases(&disk, "seal") {
+        disk.remove_file(&path(base, "seal")).unwrap();
+    }
+    let (log, report) = open(&open_dir(&disk));
+    assert_eq!((report.seals_read, report.seals_dropped), (0, 0));
+    check_lookups(&log, &batches, &mut Random::new(7), 200);
+}
+
+#[test]
+fn a_segment_that_was_shortened_is_damage_even_where_a_batch_ends() {
+    let (disk, batches) = sealed();
+    let logs = bases(&disk, "log");
+    let (base, next) = (logs[2], logs[3]);
+    let last = batches.iter().rfind(|b| b.header.base_offset < next).unwrap();
+    let cut = seal_of(&disk, base).length - last.bytes.len() as u64;
+    disk.open(&path(base, "log"), OpenMode::ReadWrite).unwrap().set_len(cut).unwrap();
+    let (reason, found, position) = refusal(&disk);
+    assert!(reason.contains("but was sealed with"), "{reason}");
+    assert_eq!((found, position), (path(base, "log"), cut));
+}
+
+#[test]
+fn a_segment_that_is_missing_in_the_middle_is_named() {
+    let (disk, _) = sealed();
+    let base = bases(&disk, "log")[3];
+    disk.remove_file(&path(base, "log")).unwrap();
+    let (reason, found, _) = refusal(&disk);
+    assert_eq!((reason.as_str(), found), ("the segment file is missing", path(base, "log")));
+}
+
+#[test]
+fn seals_that_cannot_be_believed_are_dropped() {
+    let (disk, batches) = sealed();
+    let seals = bases(&disk, "seal");
+    disk.flip_bit(&path(seals[0], "seal"), 30, 3);
+    disk.open(&path(seals[1], "seal"), OpenMode::ReadWrite).unwrap().set_len(40).unwrap();
+    // That of another segment.
+    let other = bytes_of(&disk, &path(seals[3], "seal"));
+    let file = disk.open(&path(seals[2], "seal"), OpenMode::CreateOrEmpty).unwrap();
+    file.write_at(&other, 0).unwrap();
+    // One that is whole, but older than the segment: all of that is there, so it is the seal that is wrong.
+    let older = Seal {
+        length: 17,
+        pieces: vec![1],
+        next_base: seals[3] + 2,
+        last_offset: seals[3] + 1,
+        ..seal_of(&disk, seals[3])
+    };
+    let file = disk.open(&path(seals[3], "seal"), OpenMode::CreateOrEmpty).unwrap();
+    file.write_at(&older.encode(), 0).unwrap();
+    let (log, report) = open(&open_dir(&disk));
+    assert_eq!((report.seals_dropped, report.seals_read), (4, seals.len() - 4));
+    assert_eq!(bases(&disk, "seal"), seals[4..]);
+    check_lookups(&log, &batches, &mut Random::new(7), 200);
+}
+
+#[test]
+fn indexes_that_are_not_as_long_as_they_were_are_built_anew() {
+    let (disk, batches) = sealed();
+    let base = bases(&disk, "seal")[1];
+    disk.open(&path(base, "index"), OpenMode::ReadWrite).unwrap().set_len(0).unwrap();
+    let (log, report) = open(&open_dir(&disk));
+    assert_eq!((report.indexes_rebuilt, report.seals_dropped), (1, 1));
+    check_lookups(&log, &batches, &mut Random::new(7), 200);
+}
+
+#[test]
+fn what_is_cut_loses_its_seals_and_what_was_cut_meanwhile_gets_none() {
+    let (disk, _) = sealed();
+    let data = open_dir(&disk);
+    let (mut log, _) = open(&data);
+    let seals = bases(&disk, "seal");
+    log.truncate_to(seals[3] + 1).unwrap();
+    assert_eq!(bases(&disk, "seal"), seals[..3]);
+    let mut random = Random::new(6);
+    let mut append = |log: &mut Log| {
+        let batch = TestBatch::random(&mut random, &[], &[], log.end(), 9, NOW);
+        log.append(&batch.bytes, &[batch.header], NOW).unwrap();
+    };
+    while bases(&disk, "log").len() < 8 {
+        append(&mut log);
+    }
+    flush(&mut log);
+    let end = bases(&disk, "log")[6] + 1;
+    log.truncate_to(end).unwrap();
+    let sealings = seal_all(&data);
+    assert!(sealings.contains(&Sealing::Sealed) && sealings.contains(&Sealing::Gone), "{sealings:?}");
+    let logs = bases(&disk, "log");
+    assert_eq!(bases(&disk, "seal"), logs[..logs.len() - 1]);
+    log.set_start(logs[2]).unwrap();
+    assert_eq!(bases(&disk, "seal"), logs[2..logs.len() - 1]);
+    log.restart_at(5, NOW).unwrap().remove_files().unwrap();
+    assert_eq!(bases(&disk, "seal"), []);
+}
+
+#[test]
+fn damage_keeps_a_segment_from_being_sealed() {
+    let disk = SimDisk::new(1);
+    let data = open_dir(&disk);
+    let (mut log, _) = open(&data);
+    let mut random = Random::new(5);
+    while bases(&disk, "log").len() < 3 {
+        let batch = TestBatch::random(&mut random, &[], &[], log.end(), 0, NOW);
+        log.append(&batch.bytes, &[batch.header], NOW).unwrap();
+    }
+    flush(&mut log);
+    disk.flip_bit(&path(0, "log"), 100, 1);
+    let first = data.seal_next(Duration::ZERO).unwrap();
+    let second = data.seal_next(Duration::ZERO).unwrap();
+    let mut outcomes = [first, second].map(|(_, o)| o.map_err(|e| e.to_string()));
+    outcomes.sort_by_key(Result::is_ok);
+    assert!(outcomes[0].as_ref().unwrap_err().contains("checksum"), "{outcomes:?}");
+    assert_eq!(outcomes[1], Ok(Sealing::Sealed));
+}
+
+#[test]
+fn a_checkpoint_of_epochs_that_does_not_fit_the_batches_is_built_anew() {
+    let checkpoint = Path::new("data").join(NAME.to_string()).join("leader-epoch-checkpoint");
+    let truth = {
+        let (disk, _) = sealed();
+        String::from_utf8(bytes_of(&disk, &checkpoint)).unwrap()
+    };
+    let lines: Vec<&str> = truth.lines().skip(2).collect();
+    assert_eq!(lines.len(), 5, "{truth}");
+    let starts: Vec<i64> = lines.iter().map(|l| l.split_once(' ').unwrap().1.parse().unwrap()).collect();
+    let lies = [
+        format!("0\n4\n{}\n", lines[..4].join("\n")),
+        format!("0\n4\n{}\n", lines[1..].join("\n")),
+        truth.replace(lines[2], &format!("2 {}", starts[1] + 30)),
+        truth.replace(lines[2], &format!("2 {}", starts[3] - 30)),
+        truth.replace(lines[4], &format!("5 {}", starts[4])),
+        "nonsense".to_owned(),
+    ];
+    for lie in lies {
+        let (disk, batches) = sealed();
+        let file = disk.open(&checkpoint, OpenMode::CreateOrEmpty).unwrap();
+        file.write_at(lie.as_bytes(), 0).unwrap();
+        let (log, _) = open(&open_dir(&disk));
+        // Where an epoch begins in a gap between two batches makes no difference to any of them.
+        for header in batches.iter().map(|batch| &batch.header) {
+            assert_eq!(
+                log.epochs().epoch_of(header.base_offset),
+                Some(header.partition_leader_epoch),
+                "{lie}"
+            );
+        }
+        assert_eq!(log.epochs().entries().len(), 5, "{lie}");
+    }
+}
+
+fn scrub(data: &DataDir, log: &Log) -> Vec<Result<Scrubbed, String>> {
+    let segments = log.reader().finished_segments();
+    segments.iter().map(|s| s.scrub(data, 200, &mut |_| true).map_err(|e| e.to_string())).collect()
+}
+
+#[test]
+fn a_scrub_finds_everything_sound_and_seals_what_has_no_seal() {
+    let (disk, _) = sealed();
+    let data = open_dir(&disk);
+    let (log, _) = open(&data);
+    assert!(scrub(&data, &log).iter().all(|s| *s == Ok(Scrubbed::Sound)));
+    let seals = bases(&disk, "seal");
+    let truth = seal_of(&disk, seals[2]);
+    disk.remove_file(&path(seals[2], "seal")).unwrap();
+    disk.flip_bit(&path(seals[4], "seal"), 9, 0);
+    let scrubbed = scrub(&data, &log);
+    assert_eq!((&scrubbed[2], &scrubbed[4]), (&Ok(Scrubbed::Sealed), &Ok(Scrubbed::Sealed)));
+    assert_eq!(scrubbed.iter().filter(|s| **s == Ok(Scrubbed::Sound)).count(), seals.len() - 2);
+    assert_eq!(seal_of(&disk, seals[2]), truth);
+}
+
+#[test]
+fn a_scrub_finds_any_flipped_bit_of_a_segment_and_the_mark_outlives_a_restart() {
+    let mut random = Random::new(3);
+    for round in 0..40 {
+        let (disk, batches) = sealed();
+        let data = open_dir(&disk);
+        let (log, _) = open(&data);
+        let seals = bases(&disk, "seal");
+        let nth = random.below(seals.len() as u64) as usize;
+        let damaged = path(seals[nth], "log");
+        // Also the bytes that no batch checksum covers: the first of the file are the base offset.
+        let at = if round == 0 { 3 } else { random.below(seal_of(&disk, seals[nth]).length) };
+        let bit = random.below(8) as u8;
+        disk.flip_bit(&damaged, at, bit);
+        for (i, segment) in log.reader().finished_segments().iter().enumerate() {
+            let scrubbed = segment.scrub(&data, 200, &mut |_| true);
+            assert_eq!(scrubbed.is_err(), i == nth, "byte {at}: {scrubbed:?}");
+            if let Err(error) = scrubbed {
+                assert!(segment.mark_damaged(&data, &error.to_string()).unwrap());
+            }
+        }
+        log.close().unwrap();
+        drop(data);
+        assert_eq!(refusal(&disk).1, damaged);
+        // The operator brings the bytes back.
+        disk.flip_bit(&damaged, at, bit);
+        let (log, _) = open(&open_dir(&disk));
+        check_lookups(&log, &batches, &mut Random::new(7), 20);
+        drop(log);
+        open(&open_dir(&disk));
+    }
+}
+
+#[test]
+fn a_scrub_builds_indexes_anew_that_rotted() {
+    let (disk, batches) = sealed();
+    let data = open_dir(&disk);
+    let (log, _) = open(&data);
+    let seals = bases(&disk, "seal");
+    let whole = [1, 2].map(|nth| (bytes_of(&disk, &path(seals[nth], "index")), seals[nth]));
+    disk.flip_bit(&path(seals[1], "index"), 2, 4);
+    disk.remove_file(&path(seals[2], "index")).unwrap();
+    disk.flip_bit(&path(seals[3], "timeindex"), 7, 1);
+    let scrubbed = scrub(&data, &log);
+    for (nth, scrubbed) in scrubbed.iter().enumerate() {
+        let expected = if (1..=3).contains(&nth) { Scrubbed::IndexesRebuilt } else { Scrubbed::Sound };
+        assert_eq!(scrubbed, &Ok(expected), "{nth}");
+    }
+    for (bytes, base) in whole {
+        assert_eq!(bytes_of(&disk, &path(base, "index")), bytes);
+    }
+    assert!(scrub(&data, &log).iter().all(|s| *s == Ok(Scrubbed::Sound)));
+    check_lookups(&log, &batches, &mut Random::new(7), 200);
+    log.close().unwrap();
+    drop(data);
+    let (_, report) = open(&open_dir(&disk));
+    assert_eq!((report.seals_dropped, report.indexes_rebuilt), (0, 0));
+}
+
+#[test]
+fn a_pace_of_nothing_stops_a_scrub() {
+    let (disk, _) = sealed();
+    let data = open_dir(&disk);
+    let (log, _) = open(&data);
+    let first = &log.reader().finished_segments()[0];
+    assert_eq!(first.scrub(&data, 200, &mut |_| false).unwrap(), Scrubbed::Stopped);
+}

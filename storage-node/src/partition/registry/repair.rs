@@ -1,0 +1,136 @@
+//! Copies that have gone bad: how they are found, and how one begins anew.
+
+use std::sync::{Arc, Weak};
+
+use log_engine::LogName;
+use proto_types::ids::TopicPartition;
+use storage_node_core::Standing;
+use storage_node_core::image::ClusterImage;
+use tokio::sync::oneshot;
+
+use super::{Copy, Lookup, Partitions};
+use crate::disk::event::{DropCopy, Event, OpenFailure};
+use crate::disk::log_thread::log_name;
+use crate::disk::scrub::{Copies, Scrubber};
+use crate::partition::PartitionHandle;
+
+/// The copies of one data directory, as its scrub sees them.
+struct CopiesOf {
+    partitions: Weak<Partitions>,
+    directory: usize,
+}
+
+impl Copies for CopiesOf {
+    fn on_damaged(&self, id: TopicPartition, reason: String) {
+        if let Some(partitions) = self.partitions.upgrade() {
+            partitions.on_damaged(id, reason);
+        }
+    }
+
+    fn alive(&self) -> bool {
+        self.partitions.strong_count() > 0
+    }
+
+    fn open_copies(&self) -> Option<Vec<PartitionHandle>> {
+        let partitions = self.partitions.upgrade()?;
+        let copies = partitions.copies.read();
+        let mut open: Vec<PartitionHandle> = copies
+            .values()
+            .filter_map(|copy| match copy {
+                Copy::Open { handle, .. } => Some(handle),
+                Copy::Failed => None,
+            })
+            .filter(|handle| handle.directory() == self.directory)
+            .filter(|handle| handle.view().standing != Standing::Failed)
+            .cloned()
+            .collect();
+        open.sort_by_key(PartitionHandle::id);
+        Some(open)
+    }
+}
+
+impl Partitions {
+    /// Starts the scrub of each directory.
+    pub(super) fn start_scrubs(self: &Arc<Self>) -> std::io::Result<()> {
+        for (place, directory) in self.directories.iter().enumerate() {
+            let scrubber = Scrubber {
+                data: directory.data.clone(),
+                directory: place,
+                copies: CopiesOf { partitions: Arc::downgrade(self), directory: place },
+                limits: self.config.limits.scrub,
+                requests: Arc::clone(&directory.scrub),
+                clock: self.config.clock,
+                metrics: self.config.metrics.clone(),
+            };
+            *directory.scrubber.lock() = Some(scrubber.start()?);
+        }
+        Ok(())
+    }
+
+    /// A reader of the copy has met damage, so all of it is looked at soon.
+    pub(crate) fn suspect(&self, id: TopicPartition) {
+        if let Lookup::Open(handle) = self.get(id) {
+            self.directories[handle.directory()].scrub.suspect(id);
+        }
+    }
+
+    /// The records of an open copy are damaged: it goes offline.
+    pub(crate) fn on_damaged(&self, id: TopicPartition, reason: String) {
+        let Lookup::Open(handle) = self.get(id) else { return };
+        self.damaged.lock().insert(id);
+        handle.tell(Event::Damaged { id, reason });
+    }
+
+    pub(super) fn on_open_failed(&self, id: TopicPartition, failure: &OpenFailure) -> Copy {
+        if failure.damaged {
+            self.damaged.lock().insert(id);
+        }
+        Copy::Failed
+    }
+
+    /// The copies that are offline because their records are damaged.
+    pub(crate) fn damaged(&self) -> Vec<TopicPartition> {
+        let damaged = self.damaged.lock().clone();
+        self.failed().into_iter().filter(|id| damaged.contains(id)).collect()
+    }
+
+    /// Drops a copy that is of no use, with all that it holds, and opens it anew, empty: it follows the leader from where
+    /// that one's log starts. The caller has made sure that the cluster counts on nothing that the copy held. Called as
+    /// [`apply`](Self::apply) is, never beside it.
+    pub(crate) async fn restart_copy(&self, image: &ClusterImage, id: TopicPartition) -> Result<(), String> {
+        let Some(local) = image.partition_on(self.config.node, id) else { return Ok(()) };
+        match self.get(id) {
+            Lookup::Open(handle) if handle.view().standing == Standing::Failed => {
+                let (done, dropped) = oneshot::channel();
+                self.send(handle.directory(), Event::Drop(DropCopy { id, delete: true, done })).await;
+                dropped.await.map_err(|_| "the node is stopping".to_owned())?;
+            }
+            Lookup::Open(_) | Lookup::Absent => return Ok(()),
+            Lookup::Failed => {}
+        }
+        let place = self.place(id);
+        let (data, name) = (self.directories[place].data.clone(), log_name(id));
+        // Whatever is still there of it, since it could not be opened or could not be dropped in order.
+        let discarded = tokio::task::spawn_blocking(move || discard(&data, name)).await;
+        discarded.map_err(|error| error.to_string())??;
+        self.copies.write().remove(&id);
+        self.damaged.lock().remove(&id);
+        let Some((id, settings, opened)) = self.begin_open(image, &local).await else { return Ok(()) };
+        let copy = match opened.await {
+            Ok(Ok(handle)) => Copy::Open { handle, settings },
+            Ok(Err(failure)) => {
+                let copy = self.on_open_failed(id, &failure);
+                self.copies.write().insert(id, copy);
+                return Err(failure.reason);
+            }
+            Err(_) => Copy::Failed,
+        };
+        self.copies.write().insert(id, copy);
+        self.config.metrics.on_copy_restarted();
+        Ok(())
+    }
+}
+
+fn discard(data: &log_engine::DataDir, name: LogName) -> Result<(), String> {
+    data.discard(name).and_then(log_engine::DetachedLog::remove_files).map_err(|error| error.to_string())
+}

@@ -1,0 +1,142 @@
+//! Has copies that are damaged begin anew from the leader.
+//!
+//! First the controllers are told that the copy is lost: from then on nobody counts on it, and what it has ever acknowledged
+//! does not either. Only then is it dropped, by the task that opens and drops copies, and it follows the leader like a new
+//! replica. A leader whose copy is damaged resigns first (`crate::resigner`). Where nobody else can lead, the copy stays
+//! as it is, offline: what it has left may be the best there is.
+
+use crate::clock::Clock;
+use crate::controller_port::ControllerPort;
+use crate::partition::registry::Partitions;
+use crate::published_image::PublishedImage;
+use proto_types::controller_api::{ControllerReply, ControllerRequest, LoseCopies};
+use proto_types::ids::{BrokerEpoch, NodeId, TopicPartition};
+use proto_types::metadata::PartitionState;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{mpsc, watch};
+
+/// Pause between two looks at the copies.
+const PAUSE: Duration = Duration::from_secs(1);
+/// A copy that was restarted and is damaged again waits so long, and twice as long each further time.
+const RETRY_MS_MIN: i64 = 10_000;
+/// Longest such wait.
+const RETRY_MS_MAX: i64 = 600_000;
+
+/// The task.
+pub(crate) struct Repairer {
+    pub(crate) me: NodeId,
+    pub(crate) partitions: Arc<Partitions>,
+    pub(crate) published: Arc<PublishedImage>,
+    pub(crate) controller: Arc<dyn ControllerPort>,
+    /// This node's registration, once there is one.
+    pub(crate) broker_epoch: watch::Receiver<Option<BrokerEpoch>>,
+    /// Copies on which nobody counts any more, for the task that opens and drops copies.
+    pub(crate) lost: mpsc::Sender<TopicPartition>,
+    /// Copies in one request.
+    pub(crate) batch_max: usize,
+    /// Longest that one question to the controllers may take.
+    pub(crate) call_max: Duration,
+    pub(crate) clock: Clock,
+}
+
+/// When a copy may be given up again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Retry {
+    not_before: i64,
+    wait_ms: i64,
+}
+
+impl Repairer {
+    /// Looks until it is dropped.
+    pub(crate) async fn run(self) {
+        let mut retries = BTreeMap::new();
+        loop {
+            tokio::time::sleep(PAUSE).await;
+            let now = self.clock.monotonic().0;
+            retries.retain(|_, retry: &mut Retry| now < retry.not_before + RETRY_MS_MAX);
+            let image = self.published.load();
+            let damaged = self.partitions.damaged();
+            let wanted: Vec<TopicPartition> = damaged
+                .into_iter()
+                .filter(|id| image.partition(*id).is_some_and(|state| is_repairable(self.me, state)))
+                .filter(|id| retries.get(id).is_none_or(|retry| retry.not_before <= now))
+                .take(self.batch_max)
+                .collect();
+            let registered = *self.broker_epoch.borrow();
+            let (false, Some(broker_epoch)) = (wanted.is_empty(), registered) else { continue };
+            for id in self.give_up(broker_epoch, wanted).await {
+                let wait_ms =
+                    retries.get(&id).map_or(RETRY_MS_MIN, |retry| (2 * retry.wait_ms).min(RETRY_MS_MAX));
+                retries.insert(id, Retry { not_before: now + wait_ms, wait_ms });
+                if self.lost.send(id).await.is_err() {
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Those on which nobody counts any more.
+    async fn give_up(
+        &self,
+        broker_epoch: BrokerEpoch,
+        partitions: Vec<TopicPartition>,
+    ) -> Vec<TopicPartition> {
+        let request = LoseCopies { node: self.me, broker_epoch, partitions: partitions.clone() };
+        match self.controller.ask(ControllerRequest::LoseCopies(request), self.call_max).await {
+            Ok(ControllerReply::CopiesLost(results)) => {
+                let lost = partitions.into_iter().zip(results).filter_map(|(id, result)| match result {
+                    Ok(state) => {
+                        let leader = state.leader.map(|node| node.0);
+                        tracing::warn!(partition = %id, leader, "the damaged copy begins anew from the leader");
+                        Some(id)
+                    }
+                    Err(rejection) => {
+                        tracing::warn!(partition = %id, %rejection, "a damaged copy stays offline");
+                        None
+                    }
+                });
+                lost.collect()
+            }
+            Ok(other) => {
+                tracing::error!(?other, "give up a copy: unexpected answer");
+                Vec::new()
+            }
+            Err(failure) => {
+                tracing::warn!(?failure, "give up a copy");
+                Vec::new()
+            }
+        }
+    }
+}
+
+/// Whether another node leads, which has everything that is committed.
+fn is_repairable(me: NodeId, state: &PartitionState) -> bool {
+    state.replicas.contains(&me) && state.leader.is_some_and(|leader| leader != me)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proto_types::ids::{LeaderEpoch, PartitionEpoch};
+
+    #[test]
+    fn only_under_another_leader() {
+        let nodes = |ids: &[i32]| ids.iter().copied().map(NodeId).collect::<Vec<_>>();
+        let state = PartitionState {
+            replicas: nodes(&[1, 2]),
+            adding: vec![],
+            removing: vec![],
+            isr: nodes(&[1, 2]),
+            elr: vec![],
+            leader: Some(NodeId(1)),
+            leader_epoch: LeaderEpoch(4),
+            partition_epoch: PartitionEpoch(9),
+        };
+        assert!(is_repairable(NodeId(2), &state));
+        assert!(!is_repairable(NodeId(1), &state), "it leads");
+        assert!(!is_repairable(NodeId(3), &state), "it has no copy");
+        assert!(!is_repairable(NodeId(2), &PartitionState { leader: None, ..state }), "nobody leads");
+    }
+}
