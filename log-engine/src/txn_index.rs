@@ -250,9 +250,13 @@ impl TxnIndex {
         Ok(())
     }
 
-    /// The file proved damaged after all.
+    /// The file proved damaged or missing after all: it is verified again, if nobody writes it any more. One that is being
+    /// written is repaired by the next start.
     fn doubt(&self) {
-        *self.known.write() = None;
+        let mut known = self.known.write();
+        if known.as_ref().is_some_and(|known| known.oldest_open_at_end.is_some()) {
+            *known = None;
+        }
     }
 }
 
@@ -309,9 +313,9 @@ fn aborted_within(
         let segment = &segments[at];
         let before = found.len();
         let mut collected = segment.aborted().collect(segment, (from, upper), warm, &mut found);
-        if !warm && matches!(collected, Err(Fault::Cold | Fault::Damaged { .. })) {
+        if !warm && collected.is_err() {
             found.truncate(before);
-            if matches!(collected, Err(Fault::Damaged { .. })) {
+            if matches!(collected, Err(Fault::Damaged { .. } | Fault::Io(_))) {
                 segment.aborted().doubt();
             }
             let settled = segment.aborted().settle(segments, at);
