@@ -1,6 +1,7 @@
 //! The settings of one log and of one data directory. Every bound of the engine is a field here.
 
 use log_engine_core::RollLimits;
+use log_engine_core::roll::with_jitter;
 
 /// Settings of one log; all may be changed while it runs ([`Log::update_config`](crate::Log::update_config)).
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -9,6 +10,8 @@ pub struct LogConfig {
     pub segment_bytes: u64,
     /// Largest age of a segment in milliseconds (`segment.ms`).
     pub segment_ms: i64,
+    /// By how much less at most, so that segments do not all end together (`segment.jitter.ms`).
+    pub segment_jitter_ms: i64,
     /// Bytes of records between two index entries (`index.interval.bytes`).
     pub index_interval_bytes: u64,
     /// Largest size of one index file in bytes (`segment.index.bytes`).
@@ -31,6 +34,7 @@ impl Default for LogConfig {
         LogConfig {
             segment_bytes: 1 << 30,
             segment_ms: 7 * 24 * 3600 * 1000,
+            segment_jitter_ms: 0,
             index_interval_bytes: 4096,
             index_bytes_max: 10 << 20,
             index_entries_in_memory_max: 1024,
@@ -43,10 +47,11 @@ impl Default for LogConfig {
 }
 
 impl LogConfig {
-    pub(crate) fn roll_limits(&self) -> RollLimits {
+    /// The limits of one segment; `seed` says which share of the jitter it has.
+    pub(crate) fn roll_limits(&self, seed: u64) -> RollLimits {
         RollLimits {
             segment_bytes: self.segment_bytes,
-            segment_ms: self.segment_ms,
+            segment_ms: with_jitter(self.segment_ms, self.segment_jitter_ms, seed),
             index_bytes_max: self.index_bytes_max,
         }
     }

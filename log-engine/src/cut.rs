@@ -85,6 +85,7 @@ impl Log {
         *self.shared.segments.write() = Arc::new(segments[..=at].to_vec());
         segment.unseal();
         seal::remove_seal(&*disk, &self.dir, segment.base_offset())?;
+        self.cut_append_times(&segment, end)?;
         disk.sync_dir(&self.dir).map_err(|e| FileError::new("sync", &self.dir, e))?;
         let pin = self.dirty_file(segment.log(), OpenMode::ReadWrite)?;
         let cut = pin.file().set_len(position).and_then(|()| pin.file().sync());
@@ -156,7 +157,8 @@ impl Log {
     }
 
     /// Moves the start up to `offset` (KIP-107): records below are not served any more, and segments that hold only
-    /// such go. The caller passes nothing above the high watermark. Waits for the device.
+    /// such go; their files wait in [`take_detached`](Self::take_detached). The caller passes nothing above the high
+    /// watermark. Waits for the device.
     pub fn set_start(&mut self, offset: i64) -> Result<(), LogError> {
         self.check_writable()?;
         let (start, end) = (self.start(), self.end());
@@ -165,6 +167,9 @@ impl Log {
         }
         if offset <= start {
             return Ok(());
+        }
+        if offset == end {
+            self.begin_after_all(end)?;
         }
         let segments = self.shared.segments();
         let kept = self.first_to_keep(&segments, offset)?;
@@ -183,7 +188,7 @@ impl Log {
         *self.shared.segments.write() = Arc::new(segments[kept..].to_vec());
         let mut remove = || -> Result<(), FileError> {
             for old in &segments[..kept] {
-                self.remove_segment(old)?;
+                self.detach_segment(old)?;
             }
             let disk = self.data.disk().clone();
             snapshots::remove_where(&*disk, &self.dir, &mut self.snapshots, |o| o < base)?;
@@ -192,6 +197,20 @@ impl Log {
         let removed = remove();
         self.dirty.dir = true;
         removed.map_err(|e| self.changing_failed(e))
+    }
+
+    /// Everything is to go, and the last segment too can only if there is one after it. Where the disk is too full for that,
+    /// it stays until the next time.
+    fn begin_after_all(&mut self, end: i64) -> Result<(), LogError> {
+        let Some(last) = self.shared.segments().last().cloned() else { return Ok(()) };
+        if last.base_offset() == end {
+            return Ok(());
+        }
+        let begun = self.seal_active().and_then(|()| self.create_segment(end, self.append_floor_ms.max(0)));
+        match begun {
+            Err(e) if !is_disk_full(&e.source) => Err(self.changing_failed(e)),
+            Ok(_) | Err(_) => Ok(()),
+        }
     }
 
     /// The oldest segment that must stay for `offset` to be the start. What the producers wrote into the segments that
@@ -218,8 +237,8 @@ impl Log {
         Ok(kept)
     }
 
-    /// Removes a segment's files; its descriptors close when the last reader is done.
-    fn remove_segment(&mut self, segment: &Segment) -> Result<(), FileError> {
+    /// Nothing of the segment has to be flushed any more; its descriptors close when the last reader is done.
+    pub(crate) fn let_go(&mut self, segment: &Segment) {
         {
             let state = segment.state().read();
             for file in [segment.log(), state.index.file(), state.time_index.file(), segment.aborted().file()]
@@ -229,6 +248,11 @@ impl Log {
         }
         let _index_stays = segment.aborted().hold();
         self.forget_segment(segment);
+    }
+
+    /// Removes a segment's files.
+    fn remove_segment(&mut self, segment: &Segment) -> Result<(), FileError> {
+        self.let_go(segment);
         let removed = remove_segment_files(&**self.data.disk(), &self.dir, segment.base_offset());
         // A late reader may have opened one again; the cache would keep its space for long.
         self.forget_segment(segment);

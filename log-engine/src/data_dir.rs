@@ -51,6 +51,7 @@ struct Inner {
     path: PathBuf,
     directory_id: Uuid,
     was_clean: bool,
+    last_written_ms: Option<i64>,
     /// Set when a log could not be written: the next start must not believe in a clean stop.
     unclean: AtomicBool,
     descriptors: Arc<Descriptors>,
@@ -88,6 +89,7 @@ impl DataDir {
         if let Some(meta) = &meta {
             meta.check(path, options)?;
         }
+        let last_written_ms = disk.modified_ms(&path.join(flushed_ends::FILE_NAME)).ok().flatten();
         let was_clean = consume_clean_marker(disk.as_ref(), path)?;
         let ends = FlushedEnds::open(disk.clone(), path, is_new)?;
         let directory_id = match meta {
@@ -101,6 +103,7 @@ impl DataDir {
             path: path.to_owned(),
             directory_id,
             was_clean: was_clean || is_new,
+            last_written_ms,
             unclean: AtomicBool::new(false),
             descriptors,
             ends,
@@ -135,6 +138,11 @@ impl DataDir {
     /// Writes down the machine's present run, once whoever must know what was lost in the last one knows it.
     pub fn remember_boot(&self, boot: &str) -> Result<(), FileError> {
         write_file(&*self.inner.disk, &self.inner.path, BOOT_FILE, boot.as_bytes())
+    }
+
+    /// When an earlier process last noted flushed ends here, in milliseconds since the Unix epoch; `None` in a new directory.
+    pub fn last_written_ms(&self) -> Option<i64> {
+        self.inner.last_written_ms
     }
 
     pub fn disk(&self) -> &Arc<dyn Disk> {

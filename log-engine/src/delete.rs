@@ -1,11 +1,15 @@
-//! Deleting a log, in two steps: at once it does not exist any more; its files, which may be many, go when there is time.
+//! Deleting a log, or its oldest segments, in two steps: at once they do not exist any more; their files, which may be
+//! many, go when there is time.
 
+use std::io;
 use std::path::PathBuf;
 
 use crate::LogName;
 use crate::data_dir::{DELETED_SUFFIX, DataDir, remove_dir_and_files};
 use crate::error::FileError;
 use crate::log::{Log, is_disk_full};
+use crate::recovery::{PARTS, remove_segment_files};
+use crate::segment::{Segment, file_name};
 
 impl Log {
     /// Removes the log and its files. Readers that hold a slice may finish with it.
@@ -34,6 +38,62 @@ impl Log {
             self.forget_segment(segment);
         }
         Ok(DetachedLog::new(self.data.clone(), doomed))
+    }
+
+    /// The files of segments that were dropped since this was last asked for. They may be removed at any time; what is
+    /// left of them when the log is opened the next time goes then.
+    pub fn take_detached(&mut self) -> Option<DetachedSegments> {
+        let bases = std::mem::take(&mut self.detached);
+        let dir = self.dir.clone();
+        (!bases.is_empty()).then(|| DetachedSegments { data: self.data.clone(), dir, bases })
+    }
+
+    /// Gives the files of a segment other names, under which no start takes them for part of the log. A directory may be
+    /// too full for that: then they are removed at once.
+    pub(crate) fn detach_segment(&mut self, segment: &Segment) -> Result<(), FileError> {
+        self.let_go(segment);
+        let base = segment.base_offset();
+        let disk = self.data.disk().clone();
+        for part in PARTS {
+            let path = self.dir.join(file_name(base, part));
+            match disk.rename(&path, &self.dir.join(detached_name(base, part))) {
+                Ok(()) => {}
+                Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+                Err(e) if is_disk_full(&e) => remove_segment_files(&*disk, &self.dir, base)?,
+                Err(e) => return Err(FileError::new("rename", path, e)),
+            }
+        }
+        // A late reader may have opened one again; the cache would keep its space for long.
+        self.forget_segment(segment);
+        self.detached.push(base);
+        Ok(())
+    }
+}
+
+fn detached_name(base_offset: i64, part: &str) -> String {
+    format!("{}{DELETED_SUFFIX}", file_name(base_offset, part))
+}
+
+/// Files of segments that their log does not have any more.
+pub struct DetachedSegments {
+    data: DataDir,
+    dir: PathBuf,
+    bases: Vec<i64>,
+}
+
+impl DetachedSegments {
+    /// Removes the files; those that are gone already (with the whole log) are fine. Waits for the device.
+    pub fn remove_files(self) -> Result<(), FileError> {
+        for (base, part) in self.bases.iter().flat_map(|base| PARTS.map(|part| (*base, part))) {
+            let path = self.dir.join(detached_name(base, part));
+            match self.data.disk().remove_file(&path) {
+                Err(e) if e.kind() != io::ErrorKind::NotFound => {
+                    return Err(FileError::new("remove", path, e));
+                }
+                Ok(()) | Err(_) => {}
+            }
+        }
+        Ok(())
     }
 }
 

@@ -44,6 +44,10 @@ pub trait Disk: Send + Sync + 'static {
     fn create_dir_all(&self, path: &Path) -> io::Result<()>;
     /// The names in a directory, sorted. A directory that does not exist is an error of kind `NotFound`.
     fn list(&self, dir: &Path) -> io::Result<Vec<DirEntry>>;
+    /// When a file was last written to, in milliseconds since the Unix epoch; `None` on a file system that does not know.
+    fn modified_ms(&self, _path: &Path) -> io::Result<Option<i64>> {
+        Ok(None)
+    }
     /// Renames within one directory, replacing what had the new name.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
     fn remove_file(&self, path: &Path) -> io::Result<()>;

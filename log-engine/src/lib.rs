@@ -13,6 +13,7 @@
 //!     00000000000000000000.timeindex    timestamp → offset  │
 //!     00000000000000000000.txnindex     what was aborted    │ (if anything was)
 //!     00000000000000000000.seal         what it holds      ─┘
+//!     00000000000000000000.appendtimes  offset → broker time of its append, once it is sealed
 //!     00000000000000004711.log …        the next segment
 //!     00000000000000004711.snapshot     producers as of that offset
 //!     leader-epoch-checkpoint           epoch → first offset
@@ -22,6 +23,7 @@
 //! `recovery` (open after a crash) → [`DataDir`] and `flushed_ends` → [`Flusher`] → [`disk`](Disk). Everything is
 //! synchronous and belongs on threads that may wait for the device, but for [`LogReader::try_read_warm`].
 
+mod append_times;
 mod config;
 mod cut;
 mod data_dir;
@@ -44,6 +46,7 @@ mod reader;
 mod recovery;
 mod replay;
 mod restart;
+mod retention;
 mod scan;
 mod scrub;
 mod seal;
@@ -53,7 +56,7 @@ mod txn_index;
 
 pub use config::{DESCRIPTORS_MAX_DEFAULT, FlusherConfig, LogConfig};
 pub use data_dir::{DataDir, DataDirOptions};
-pub use delete::DetachedLog;
+pub use delete::{DetachedLog, DetachedSegments};
 pub use disk::{DirEntry, Disk, DiskFile, FileSystem, LockGuard, OpenMode, RealDisk, SimDisk, SimFault};
 pub use error::{AppendError, DataDirError, FileError, FlushError, LogError, OpenError, ReadError};
 pub use flush::{FlushDone, FlushHandle, Flusher};

@@ -16,7 +16,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 
-use log_engine_core::roll::{SegmentFill, roll_reason};
+use log_engine_core::append_times::AppendTimes;
+use log_engine_core::roll::{RollLimits, SegmentFill, roll_reason};
 use log_engine_core::{AbortedDigest, EpochHistory, ProducerStates};
 use parking_lot::{Mutex, RwLock};
 use records::BatchHeader;
@@ -55,6 +56,14 @@ pub struct Log {
     pub(crate) epochs_written: Arc<Mutex<u64>>,
     /// Space reserved in the active segment's file, as a position.
     reserved: u64,
+    /// When the active segment was appended to.
+    pub(crate) append_times: AppendTimes,
+    /// Broker time when the log was opened.
+    pub(crate) opened_ms: i64,
+    /// No append is noted for earlier than this.
+    pub(crate) append_floor_ms: i64,
+    /// Base offsets of segments that were dropped and whose files wait, under other names, to be removed.
+    pub(crate) detached: Vec<i64>,
 }
 
 /// What an append did.
@@ -91,7 +100,7 @@ impl Log {
             seal_gate: Mutex::new(0),
         });
         let unsnapshotted = report.end > recovered.snapshot_offset.max(report.start);
-        let log = Log {
+        let mut log = Log {
             data: data.clone(),
             name,
             dir,
@@ -109,7 +118,12 @@ impl Log {
             epoch_version: 0,
             epochs_written: Arc::new(Mutex::new(0)),
             reserved: 0,
+            append_times: AppendTimes::default(),
+            opened_ms: now_ms,
+            append_floor_ms: i64::MIN,
+            detached: Vec::new(),
         };
+        log.load_append_times(now_ms);
         if report.end > 0 {
             log.note_record();
         }
@@ -206,6 +220,12 @@ impl Log {
         Ok(Appended { first_offset, last_offset: end - 1, end, rolled })
     }
 
+    pub(crate) fn roll_limits(&self, base_offset: i64) -> RollLimits {
+        let (high, low) = self.name.topic_id.as_u64_pair();
+        let seed = high ^ low.rotate_left(16) ^ u64::from(self.name.partition.unsigned_abs()) << 40;
+        self.config.roll_limits(seed ^ base_offset.unsigned_abs())
+    }
+
     /// How many batches one segment can take at once. A batch larger than `segment.bytes` gets a segment of its own: the leader
     /// took it while that was higher, so its followers must be able to.
     fn fitting(&self, headers: &[BatchHeader]) -> Result<usize, AppendError> {
@@ -235,7 +255,7 @@ impl Log {
         let mut rolled = false;
         if let Some(active) = &self.active {
             let fill = segment_fill(active);
-            let limits = self.config.roll_limits();
+            let limits = self.roll_limits(active.base_offset());
             let reason = roll_reason(&limits, &fill, bytes.len() as u64, last_offset, max_timestamp, now_ms);
             if reason.is_some() {
                 self.seal_active().map_err(|e| self.write_failed(e))?;
@@ -266,6 +286,7 @@ impl Log {
         {
             self.take_snapshot();
         }
+        self.note_append_time(last_offset, now_ms);
         self.shared.end.store(last_offset + 1, Ordering::Release);
         self.bytes_since_snapshot += bytes.len() as u64;
         self.spill_if_full(&segment);
@@ -361,6 +382,7 @@ impl Log {
         self.dirty_file(segment.log(), OpenMode::CreateOrEmpty)?;
         self.dirty.dir = true;
         self.reserved = 0;
+        self.append_times = AppendTimes::default();
         let mut segments = self.shared.segments().to_vec();
         assert!(segments.last().is_none_or(|s| s.base_offset() < base_offset), "segments begin in order");
         segments.push(segment.clone());
@@ -433,10 +455,11 @@ impl Log {
 
     /// Closes the active segment for appends: all of its index goes to the files, and the producers are saved beside
     /// the segment that will follow.
-    fn seal_active(&mut self) -> Result<(), FileError> {
+    pub(crate) fn seal_active(&mut self) -> Result<(), FileError> {
         let Some(active) = self.active.clone() else { return Ok(()) };
         self.complete_indexes(&active)?;
         active.aborted().finish(self.producers.first_ongoing());
+        self.save_append_times(&active);
         self.active = None;
         self.take_snapshot();
         Ok(())
@@ -517,6 +540,9 @@ impl Log {
         }
         if let Some(last) = self.shared.segments().last().cloned() {
             self.complete_indexes(&last).map_err(|e| self.changing_failed(e))?;
+            if self.active.is_some() {
+                self.save_append_times(&last);
+            }
         }
         if self.bytes_since_snapshot > 0 {
             self.take_snapshot();
@@ -542,7 +568,7 @@ impl Log {
     }
 }
 
-fn segment_fill(segment: &Segment) -> SegmentFill {
+pub(crate) fn segment_fill(segment: &Segment) -> SegmentFill {
     let state = segment.state().read();
     SegmentFill {
         base_offset: segment.base_offset(),

@@ -32,8 +32,8 @@ use crate::scan::Fault;
 use crate::segment::{Segment, file_name};
 use crate::{LogName, epoch_file, poison, snapshots};
 
-pub(crate) use files::remove_segment_files;
 use files::{Files, list_files};
+pub(crate) use files::{PARTS, remove_segment_files};
 
 /// What opening a log found and did.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

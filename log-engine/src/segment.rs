@@ -54,6 +54,8 @@ pub(crate) struct SegmentState {
     /// Max timestamp of the first batch that has one.
     pub(crate) first_timestamp: Option<i64>,
     pub(crate) created_ms: i64,
+    /// Broker time of the last append, once the segment is sealed and somebody has asked.
+    pub(crate) last_append_ms: Option<i64>,
 }
 
 impl SegmentState {
@@ -130,6 +132,7 @@ impl Segment {
             bytes_since_entry: 0,
             first_timestamp: None,
             created_ms: 0,
+            last_append_ms: None,
         }
     }
 

@@ -28,7 +28,7 @@ fn open_a_mutated_directory() {
         }
     }
     if std::env::var_os("WEIR_SEED").is_none() {
-        assert!(opened > 20 && refused > 20, "{opened} opened, {refused} refused");
+        assert!(opened > 20 && refused > 10, "{opened} opened, {refused} refused");
     }
 }
 

@@ -6,8 +6,8 @@
 
 mod limits;
 
-use crate::disk::QueueLimits;
 use crate::disk::scrub::ScrubLimits;
+use crate::disk::{HousekeepingLimits, QueueLimits};
 use crate::partition::PartitionLimits;
 use crate::replication::ReplicationLimits;
 use figment::Figment;
@@ -389,6 +389,10 @@ impl Config {
             scrub: ScrubLimits {
                 bytes_per_second: self.limits.scrub_bytes_per_second,
                 period_ms: i64::try_from(self.limits.scrub_period_ms).unwrap_or(i64::MAX),
+            },
+            housekeeping: HousekeepingLimits {
+                check_interval_ms: self.kafka_number("log.retention.check.interval.ms"),
+                clock: self.limits.clock(),
             },
             ..limits
         }

@@ -5,10 +5,13 @@ pub(crate) mod claim;
 pub(crate) mod event;
 pub(crate) mod event_queue;
 pub(crate) mod health;
+pub(crate) mod housekeeping;
 pub(crate) mod log_thread;
+pub(crate) mod metrics;
 pub(crate) mod read_pool;
 pub(crate) mod remover;
 pub(crate) mod scrub;
 pub(crate) mod slot;
 
 pub(crate) use event_queue::QueueLimits;
+pub(crate) use housekeeping::HousekeepingLimits;

@@ -3,12 +3,15 @@
 //! Reading order: [`producers`] (the idempotence window), [`transactions`] (which are open, which were aborted),
 //! [`producer_snapshot`] (its bytes on disk),
 //! [`epoch_history`] (which leader epoch began where, and its bytes on disk), [`roll`] (when a segment is full), [`seal`]
-//! (what a full one holds).
+//! (what a full one holds), [`retention`] (when it has been kept long enough) with [`append_times`] (when it was appended,
+//! by the broker's clock).
 //! `log-engine` keeps these beside its files; `storage-node-core` asks them before it lets a leader append.
 
+pub mod append_times;
 pub mod epoch_history;
 pub mod producer_snapshot;
 pub mod producers;
+pub mod retention;
 pub mod roll;
 pub mod seal;
 pub mod transactions;

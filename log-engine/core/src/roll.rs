@@ -85,6 +85,21 @@ pub fn roll_reason(
     (index_full || time_index_full).then_some(RollReason::IndexFull)
 }
 
+/// Whether a segment that nothing is appended to has been open for longer than `segment.ms`, in broker time: then it is
+/// closed, so that retention and compaction come to it.
+pub fn is_idle_too_long(limits: &RollLimits, fill: &SegmentFill, now_ms: i64) -> bool {
+    fill.bytes > 0 && now_ms.saturating_sub(fill.created_ms) > limits.segment_ms
+}
+
+/// `segment.ms` less a share of `segment.jitter.ms` that depends on `seed`, so that segments that were begun together are
+/// not all closed together. The same seed gives the same share.
+pub fn with_jitter(segment_ms: i64, jitter_ms_max: i64, seed: u64) -> i64 {
+    let jitter_ms_max = jitter_ms_max.clamp(0, segment_ms.max(0));
+    let mixed = (seed ^ (seed >> 31)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let share = (i128::from(jitter_ms_max) * i128::from(mixed >> 32)) >> 32;
+    segment_ms - i64::try_from(share).unwrap_or(jitter_ms_max)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -131,5 +146,24 @@ mod tests {
         assert_eq!(roll_reason(&LIMITS, &fill(1), 1, reach, 5000, 0), None);
         assert_eq!(roll_reason(&LIMITS, &fill(0), 1, reach + 1, 5000, 0), Some(RollReason::OffsetReach));
         assert_eq!(roll_reason(&LIMITS, &fill(0), 1, 9, 5000, 0), Some(RollReason::OffsetReach));
+    }
+
+    #[test]
+    fn an_idle_segment_is_closed_by_broker_time_unless_it_is_empty() {
+        assert!(!is_idle_too_long(&LIMITS, &fill(1), 9100));
+        assert!(is_idle_too_long(&LIMITS, &fill(1), 9101));
+        assert!(!is_idle_too_long(&LIMITS, &fill(0), i64::MAX));
+        assert!(!is_idle_too_long(&LIMITS, &fill(1), i64::MIN), "a clock that went back");
+    }
+
+    #[test]
+    fn jitter_only_shortens_and_is_spread() {
+        let spread: Vec<i64> = (0..1000).map(|seed| with_jitter(10_000, 4_000, seed)).collect();
+        assert!(spread.iter().all(|ms| (6_000..=10_000).contains(ms)));
+        let early = spread.iter().filter(|ms| **ms < 8_000).count();
+        assert!((300..700).contains(&early), "{early}");
+        assert_eq!(with_jitter(10_000, 0, 7), 10_000);
+        assert!((0..=5).contains(&with_jitter(5, i64::MAX, 7)));
+        assert!((0..=i64::MAX).contains(&with_jitter(i64::MAX, i64::MAX, u64::MAX)));
     }
 }

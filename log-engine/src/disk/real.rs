@@ -71,6 +71,11 @@ impl Disk for RealDisk {
         Ok(entries)
     }
 
+    fn modified_ms(&self, path: &Path) -> io::Result<Option<i64>> {
+        let metadata = fs::metadata(path)?;
+        Ok(Some(metadata.mtime().saturating_mul(1000).saturating_add(metadata.mtime_nsec() / 1_000_000)))
+    }
+
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
         fs::rename(from, to)
     }

@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::Path;
 
-use crate::data_dir::TMP_SUFFIX;
+use crate::append_times;
+use crate::data_dir::{DELETED_SUFFIX, TMP_SUFFIX};
 use crate::disk::Disk;
 use crate::error::FileError;
 use crate::segment::{file_name, parse_file_name};
@@ -26,7 +27,10 @@ pub(super) struct Files {
     pub(super) dir_is_new: bool,
 }
 
-/// Lists a directory, creating it if need be, and removes what interrupted replacements left.
+/// The parts of a segment; its records go last, so that what is left by a crash is still known for a segment.
+pub(crate) const PARTS: [&str; 6] = ["seal", "timeindex", "index", "txnindex", append_times::SUFFIX, "log"];
+
+/// Lists a directory, creating it if need be, and removes what interrupted replacements and deletions left.
 pub(super) fn list_files(disk: &dyn Disk, dir: &Path) -> Result<Files, FileError> {
     let mut files = Files::default();
     let entries = match disk.list(dir) {
@@ -39,7 +43,7 @@ pub(super) fn list_files(disk: &dyn Disk, dir: &Path) -> Result<Files, FileError
         Err(e) => return Err(FileError::new("list", dir, e)),
     };
     for entry in entries {
-        if entry.name.ends_with(TMP_SUFFIX) {
+        if entry.name.ends_with(TMP_SUFFIX) || entry.name.ends_with(DELETED_SUFFIX) {
             let path = dir.join(&entry.name);
             disk.remove_file(&path).map_err(|e| FileError::new("remove", path, e))?;
             continue;
@@ -68,7 +72,7 @@ pub(super) fn list_files(disk: &dyn Disk, dir: &Path) -> Result<Files, FileError
 }
 
 pub(crate) fn remove_segment_files(disk: &dyn Disk, dir: &Path, base: i64) -> Result<(), FileError> {
-    for suffix in ["seal", "timeindex", "index", "txnindex", "log"] {
+    for suffix in PARTS {
         let path = dir.join(file_name(base, suffix));
         match disk.remove_file(&path) {
             Ok(()) => {}

@@ -92,7 +92,7 @@ pub static NODE_CONFIGS: &[ConfigDef] = rows! {
         "Default of the topic config `min.compaction.lag.ms`.";
     "log.cleaner.threads", Int, Some("1"), Min(0), later =>
         "Threads that compact.";
-    "log.cleanup.policy", List, Some("delete"), EachOf(&["compact", "delete"]), later =>
+    "log.cleanup.policy", List, Some("delete"), EachOf(&["compact", "delete"]) =>
         "Default of the topic config `cleanup.policy`.";
     "log.dir", List, None, Any, read_only_row =>
         "Data directory, if `log.dirs` is not set.";
@@ -124,15 +124,15 @@ pub static NODE_CONFIGS: &[ConfigDef] = rows! {
         "Default of the topic config `remote.copy.lag.bytes`.";
     "log.remote.copy.lag.ms", Long, Some("0"), Min(-1), later =>
         "Default of the topic config `remote.copy.lag.ms`.";
-    "log.retention.bytes", Long, Some("-1"), Any, later =>
+    "log.retention.bytes", Long, Some("-1"), Any =>
         "Default of the topic config `retention.bytes`.";
-    "log.retention.check.interval.ms", Long, Some("300000"), Min(1), later, read_only_row =>
+    "log.retention.check.interval.ms", Long, Some("300000"), Min(1), read_only_row =>
         "How often retention looks for segments to drop.";
-    "log.retention.hours", Int, Some("168"), Any, later, read_only_row =>
+    "log.retention.hours", Int, Some("168"), Any, read_only_row =>
         "Default of the topic config `retention.ms` in hours, if the finer ones are not set.";
-    "log.retention.minutes", Int, None, Any, later, read_only_row =>
+    "log.retention.minutes", Int, None, Any, read_only_row =>
         "Default of the topic config `retention.ms` in minutes, if `log.retention.ms` is not set.";
-    "log.retention.ms", Long, None, Any, later =>
+    "log.retention.ms", Long, None, Any =>
         "Default of the topic config `retention.ms`.";
     "log.roll.hours", Int, Some("168"), Min(1), read_only_row =>
         "Default of the topic config `segment.ms` in hours, if `log.roll.ms` is not set.";
@@ -144,7 +144,7 @@ pub static NODE_CONFIGS: &[ConfigDef] = rows! {
         "Default of the topic config `segment.ms`.";
     "log.segment.bytes", Int, Some("1073741824"), Min(1_048_576) =>
         "Default of the topic config `segment.bytes`.";
-    "log.segment.delete.delay.ms", Long, Some("60000"), Min(0), later =>
+    "log.segment.delete.delay.ms", Long, Some("60000"), Min(0) =>
         "Default of the topic config `file.delete.delay.ms`.";
     "max.connections", Int, Some("10000"), Min(1), read_only_row =>
         "Most client connections of a node.";

@@ -6,7 +6,7 @@ use super::ConfigKind::{Boolean, Double, Int, List, Long, String};
 
 /// All topic configs, sorted by name.
 pub static TOPIC_CONFIGS: &[ConfigDef] = rows! {
-    "cleanup.policy", List, Some("delete"), EachOf(&["compact", "delete"]), later =>
+    "cleanup.policy", List, Some("delete"), EachOf(&["compact", "delete"]) =>
         "What happens to old segments: `delete` drops them by age and size, `compact` keeps the newest \
          record of each key, both together do both.";
     "compression.gzip.level", Int, Some("-1"), RangeOr { min: 1, max: 9, or: -1 }, later =>
@@ -22,7 +22,7 @@ pub static TOPIC_CONFIGS: &[ConfigDef] = rows! {
          sees the deletion.";
     "errors.deadletterqueue.group.enable", Boolean, Some("false"), Any, later =>
         "Whether share groups may use this topic as their dead letter queue.";
-    "file.delete.delay.ms", Long, Some("60000"), Min(0), later =>
+    "file.delete.delay.ms", Long, Some("60000"), Min(0) =>
         "Pause between dropping a segment and removing its files.";
     "flush.messages", Long, Some("9223372036854775807"), Min(1), later =>
         "Flush after so many records. Weir flushes every acknowledged byte unless `weir.flush=os`.";
@@ -71,9 +71,9 @@ pub static TOPIC_CONFIGS: &[ConfigDef] = rows! {
         "With remote storage: delete the remote data when it is switched off.";
     "remote.storage.enable", Boolean, Some("false"), Any, later =>
         "Whether old segments move to remote storage. Not available: only `false` is accepted.";
-    "retention.bytes", Long, Some("-1"), Any, later =>
+    "retention.bytes", Long, Some("-1"), Any =>
         "Bytes kept per partition before the oldest segments go; -1 is no limit.";
-    "retention.ms", Long, Some("604800000"), Min(-1), later =>
+    "retention.ms", Long, Some("604800000"), Min(-1) =>
         "How long records are kept before their segments go; -1 is for ever.";
     "segment.bytes", Int, Some("1073741824"), Min(1_048_576) =>
         "Size at which a segment is sealed and the next one begun.";

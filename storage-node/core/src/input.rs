@@ -60,6 +60,8 @@ pub enum Input {
     Restarted { start: Offset },
     /// A client wants everything below an offset gone (`None`: below the high watermark).
     DeleteRecords { ticket: Ticket, before: Option<Offset> },
+    /// Records were kept long enough: those below `start` may go, as far as they are committed.
+    Expire { start: Offset },
     /// The log's start is now `start`, as was asked for.
     StartMoved { start: Offset },
     /// The start that was asked for did not come about, and the log is as it was before (a full disk).

@@ -347,9 +347,9 @@ impl Leader {
     }
 
     /// The start stays where it is.
-    pub(crate) fn on_start_refused(&mut self) -> Action {
-        let (ticket, _) = self.moving_start.take().expect("a move of the start was asked for");
-        Action::RecordsDeleted { ticket, result: Err(DeleteRecordsError::WriteRefused) }
+    pub(crate) fn on_start_refused(&mut self) -> Option<Action> {
+        let (ticket, _) = self.moving_start.take()?;
+        Some(Action::RecordsDeleted { ticket, result: Err(DeleteRecordsError::WriteRefused) })
     }
 
     /// Whether too few are in sync to commit anything, by the metadata: who is only proposed does not count here.

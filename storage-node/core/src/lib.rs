@@ -32,6 +32,7 @@
 
 mod action;
 mod backoff;
+pub mod clock_guard;
 mod departed;
 mod divergence;
 pub mod effective_config;

@@ -175,6 +175,7 @@ impl Replica {
             Input::Truncated { end } => self.on_truncated(now, end),
             Input::Restarted { start } => self.on_restarted(now, start),
             Input::DeleteRecords { ticket, before } => self.on_delete_records(ticket, before, &mut actions),
+            Input::Expire { start } => self.on_expire(start, &mut actions),
             Input::StartMoved { start } => self.on_start_moved(start, &mut actions),
             Input::StartRefused => self.on_start_refused(&mut actions),
             Input::ConfigChanged(config) => self.on_config_changed(now, config),
@@ -459,6 +460,15 @@ impl Replica {
         });
     }
 
+    /// Only the leader decides what goes; its marks take the start of the others along.
+    fn on_expire(&mut self, start: Offset, actions: &mut Vec<Action>) {
+        let at = &self.positions;
+        let start = start.min(at.high_watermark);
+        if matches!(self.role, Role::Leader(_)) && start > at.start {
+            actions.push(Action::MoveStart { start });
+        }
+    }
+
     fn on_start_moved(&mut self, start: Offset, actions: &mut Vec<Action>) {
         assert!(start >= self.positions.start, "the log's start never moves back");
         self.positions.start = start;
@@ -471,7 +481,7 @@ impl Replica {
 
     fn on_start_refused(&mut self, actions: &mut Vec<Action>) {
         match &mut self.role {
-            Role::Leader(leader) => actions.push(leader.on_start_refused()),
+            Role::Leader(leader) => actions.extend(leader.on_start_refused()),
             // The next marks try again.
             Role::Follower(_) | Role::Offline(_) => {}
         }

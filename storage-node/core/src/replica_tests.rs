@@ -450,6 +450,23 @@ fn a_start_that_finds_no_room_is_refused_and_the_leader_goes_on() {
 }
 
 #[test]
+fn what_was_kept_long_enough_goes_up_to_the_high_watermark_and_only_where_it_is_led() {
+    let mut bench = Bench::leader(CONFIG, 1, &[1]);
+    bench.produce(Acks::Leader, 10, None);
+    bench.flushed(6);
+    assert_eq!(bench.step(Input::Expire { start: Offset(0) }), []);
+    let actions = bench.step(Input::Expire { start: Offset(8) });
+    assert_eq!(actions, [Action::MoveStart { start: Offset(6) }], "never past the high watermark");
+    assert_eq!(bench.step(Input::StartRefused), [], "nobody waits for it");
+    bench.step(Input::Expire { start: Offset(4) });
+    bench.step(Input::StartMoved { start: Offset(4) });
+    assert_eq!(bench.replica.view().start, Offset(4));
+    assert_eq!(bench.step(Input::Expire { start: Offset(3) }), [], "the start never moves back");
+    bench.step(Input::LogFailed);
+    assert_eq!(bench.step(Input::Expire { start: Offset(6) }), []);
+}
+
+#[test]
 fn waiters_are_bounded() {
     let mut bench = Bench::leader(ReplicaConfig { waiters_max: 2, ..CONFIG }, 1, &[1]);
     bench.produce(Acks::All, 1, None);

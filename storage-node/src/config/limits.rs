@@ -1,6 +1,7 @@
 //! The table `[limits]` of the configuration: what is bounded, and why by so much.
 
 use serde::{Deserialize, Serialize};
+use storage_node_core::clock_guard::ClockLimits;
 
 /// Bounds that Kafka has no name for. Times are in milliseconds.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -79,6 +80,12 @@ pub struct Limits {
     pub replication_sessions_max: usize,
     /// Changes of in-sync sets that are proposed to the controllers in one request.
     pub isr_proposals_max: usize,
+    /// A wall clock that goes so far off the monotonic one at once has jumped: records are not deleted for their age.
+    pub clock_jump_ms_max: u64,
+    /// A node that seems to have been down for longer than this at its start has a clock that jumped.
+    pub clock_down_ms_max: u64,
+    /// A clock that has stayed for so long where it jumped to is believed.
+    pub clock_doubt_ms: u64,
 }
 
 impl Default for Limits {
@@ -132,11 +139,26 @@ impl Default for Limits {
             replication_tail_bytes_max: 64 << 20,
             replication_sessions_max: 100_000,
             isr_proposals_max: 1_000,
+            // More than daylight saving done wrong.
+            clock_jump_ms_max: 2 * 3_600_000,
+            clock_down_ms_max: 7 * 86_400_000,
+            // Somebody has seen the alarm by then.
+            clock_doubt_ms: 86_400_000,
         }
     }
 }
 
 impl Limits {
+    /// When the clock is not believed.
+    pub(crate) fn clock(&self) -> ClockLimits {
+        let ms = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
+        ClockLimits {
+            jump_ms_max: ms(self.clock_jump_ms_max),
+            down_ms_max: ms(self.clock_down_ms_max),
+            doubt_ms: ms(self.clock_doubt_ms),
+        }
+    }
+
     pub(super) fn validate(&self, faults: &mut Vec<String>) {
         let positive = [
             ("admin_request_ms_max", self.admin_request_ms_max),
@@ -164,6 +186,7 @@ impl Limits {
             ("replication_catch_up_reads_max", self.replication_catch_up_reads_max as u64),
             ("replication_sessions_max", self.replication_sessions_max as u64),
             ("isr_proposals_max", self.isr_proposals_max as u64),
+            ("clock_jump_ms_max", self.clock_jump_ms_max),
         ];
         for (name, value) in positive {
             if value == 0 {

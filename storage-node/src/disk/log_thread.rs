@@ -23,7 +23,9 @@ use crate::clock::Clock;
 use crate::disk::event::{DescribeFollowers, DropCopy, Event, FollowersOf, Open, OpenFailure};
 use crate::disk::event_queue::EventQueue;
 use crate::disk::health::DiskHealth;
-use crate::disk::remover::Remover;
+use crate::disk::housekeeping::{Housekeeping, HousekeepingLimits};
+use crate::disk::metrics::DirectoryMetrics;
+use crate::disk::remover::{Doomed, Remover};
 use crate::disk::slot::Slot;
 use crate::partition::handle::{Fence, PartitionHandle, ReaderHandle, Shared};
 use crate::partition::{PartitionMetrics, fetch_wait::FetchWaiters, tail::Tail};
@@ -56,6 +58,7 @@ pub(crate) struct LogThread {
     pub(crate) clock: Clock,
     pub(crate) metrics: PartitionMetrics,
     pub(crate) replication: Arc<Replication>,
+    pub(crate) housekeeping: HousekeepingLimits,
 }
 
 /// The thread while it runs.
@@ -69,6 +72,8 @@ struct Running {
     deadlines: BTreeSet<(Millis, TopicPartition)>,
     looked_around: Millis,
     producers_expired: Millis,
+    housekeeping: Housekeeping,
+    directory_metrics: DirectoryMetrics,
 }
 
 /// The log's name of a partition.
@@ -90,7 +95,16 @@ impl LogThread {
             drop(completions.push(Event::Flushed(done)));
         };
         let flusher = Flusher::start(self.data.clone(), flusher, on_done).map_err(io::Error::other)?;
-        let remover = Remover::start(self.directory)?;
+        let remover = Remover::start(self.directory, self.clock)?;
+        let directory_metrics = self.metrics.disks().of(self.data.path());
+        let last_written_ms = self.data.last_written_ms();
+        let housekeeping = Housekeeping::new(
+            self.housekeeping,
+            self.clock,
+            self.data.path(),
+            last_written_ms,
+            directory_metrics.clone(),
+        );
         let name = format!("weir-log-{}", self.directory);
         std::thread::Builder::new().name(name).spawn(move || {
             let _guard = EndWithProcess;
@@ -103,6 +117,8 @@ impl LogThread {
                 deadlines: BTreeSet::new(),
                 looked_around: Millis(0),
                 producers_expired: Millis(0),
+                housekeeping,
+                directory_metrics,
             };
             running.run();
         })
@@ -240,7 +256,10 @@ impl Running {
     fn with_slot(&mut self, id: TopicPartition, happen: impl FnOnce(&mut Slot)) {
         let Some(slot) = self.slots.get_mut(&id) else { return };
         happen(slot);
-        slot.dropped_logs.drain(..).for_each(|log| self.remover.remove(log));
+        slot.dropped_logs.drain(..).for_each(|log| self.remover.remove(Doomed::Log(log), 0));
+        if let Some((segments, delay_ms)) = slot.take_detached() {
+            self.remover.remove(Doomed::Segments(segments), delay_ms);
+        }
         if slot.flush_wanted {
             self.dirty.insert(id);
         }
@@ -307,7 +326,7 @@ impl Running {
             thread.me,
             log,
             Arc::clone(&shared),
-            thread.clock,
+            (thread.clock, self.housekeeping.append_clock()),
             thread.metrics.clone(),
             Arc::clone(&thread.replication),
         );
@@ -339,7 +358,7 @@ impl Running {
             _ = done.send(());
             closed.ok().flatten()
         });
-        detached.into_iter().flatten().for_each(|log| self.remover.remove(log));
+        detached.into_iter().flatten().for_each(|log| self.remover.remove(Doomed::Log(log), 0));
     }
 
     /// Tells every copy whose waiters' time is up.
@@ -381,12 +400,23 @@ impl Running {
                     self.dirty.insert(id);
                 }
             }
+            self.keep_house();
         }
         if now.0 - self.producers_expired.0 >= PRODUCER_EXPIRATION_CHECK_MS {
             self.producers_expired = now;
             self.slots.values_mut().for_each(Slot::expire_producers);
         }
         self.thread.health.on_idle();
+    }
+
+    /// Looks after copies that are due.
+    fn keep_house(&mut self) {
+        let look = self.housekeeping.begin_look(self.slots.keys().copied());
+        while let Some((id, time)) = self.housekeeping.next_visit(&look) {
+            let mut expired = 0;
+            self.with_slot(id, |slot| expired = slot.keep_house(time));
+            self.directory_metrics.on_expired(expired);
+        }
     }
 
     /// Closes every log after a last flush, and notes that this was a clean stop.

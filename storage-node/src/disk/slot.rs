@@ -4,6 +4,7 @@
 
 mod marker;
 mod replicate;
+mod retain;
 mod shard;
 mod unread;
 
@@ -23,6 +24,7 @@ use tokio::sync::oneshot;
 use crate::clock::Clock;
 use crate::disk::event::{DeleteRecords, Produce};
 use crate::disk::event_queue::Permit;
+use crate::disk::housekeeping::AppendClock;
 use crate::partition::PartitionMetrics;
 use crate::partition::handle::Shared;
 use crate::partition::{ProduceOutcome, TopicSettings};
@@ -80,6 +82,7 @@ pub(crate) struct Slot {
     /// The deadline under which the thread has noted this slot.
     pub(crate) noted_deadline: Option<Millis>,
     clock: Clock,
+    append_clock: AppendClock,
     metrics: PartitionMetrics,
 }
 
@@ -89,7 +92,7 @@ impl Slot {
         me: NodeId,
         log: Log,
         shared: Arc<Shared>,
-        clock: Clock,
+        (clock, append_clock): (Clock, AppendClock),
         metrics: PartitionMetrics,
         replication: Arc<Replication>,
     ) -> Self {
@@ -116,6 +119,7 @@ impl Slot {
             flushing_since: None,
             noted_deadline: None,
             clock,
+            append_clock,
             metrics,
         }
     }
@@ -329,7 +333,7 @@ impl Slot {
         }
         header.base_offset = base_offset.0;
         header.partition_leader_epoch = leader_epoch.0;
-        match self.log.append(&bytes, &[header], now_ms) {
+        match self.log.append(&bytes, &[header], self.append_clock.now_ms()) {
             Ok(appended) => {
                 self.metrics.on_append(bytes.len());
                 let size = bytes.len();

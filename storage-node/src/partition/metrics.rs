@@ -7,6 +7,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
 use super::opening::OpeningProgress;
+use crate::disk::metrics::DiskMetrics;
 
 /// Metrics of all partitions of a node.
 #[derive(Debug, Clone, Default)]
@@ -25,12 +26,13 @@ pub(crate) struct PartitionMetrics {
     opening: Arc<OpeningProgress>,
     open: Gauge,
     fetch_sessions: Gauge,
+    disks: DiskMetrics,
 }
 
 impl PartitionMetrics {
     /// Registers all of them.
     pub(crate) fn register(registry: &mut Registry) -> Self {
-        let metrics = Self::default();
+        let metrics = Self { disks: DiskMetrics::register(registry), ..Self::default() };
         let mut add =
             |name: &str, help: &str, counter: &Counter| registry.register(name, help, counter.clone());
         add("weir_storage_node_appended_batches", "Record batches appended", &metrics.appended_batches);
@@ -72,6 +74,11 @@ impl PartitionMetrics {
     /// How far the opening of copies has got.
     pub(crate) fn opening(&self) -> &Arc<OpeningProgress> {
         &self.opening
+    }
+
+    /// Those of data directories.
+    pub(crate) fn disks(&self) -> &DiskMetrics {
+        &self.disks
     }
 
     pub(crate) fn on_append(&self, bytes: usize) {

@@ -25,6 +25,7 @@ use super::handle::{PartitionHandle, describe_followers};
 use super::metrics::PartitionMetrics;
 use super::settings::{TopicLimits, TopicSettings};
 use crate::clock::Clock;
+use crate::disk::HousekeepingLimits;
 use crate::disk::event::{DropCopy, Event, FollowersOf, LedPartition, Open, OpenFailure};
 use crate::disk::event_queue::{EventQueue, QueueLimits};
 use crate::disk::health::{DiskHealth, StallWatch};
@@ -56,6 +57,8 @@ pub(crate) struct PartitionLimits {
     pub(crate) disk_stall_ms: i64,
     /// Of the look at everything that lies on the disks.
     pub(crate) scrub: ScrubLimits,
+    /// Of retention.
+    pub(crate) housekeeping: HousekeepingLimits,
 }
 
 impl Default for PartitionLimits {
@@ -71,6 +74,7 @@ impl Default for PartitionLimits {
             disk_stall_ms: 10_000,
             // A hundredth of what a disk can, and 5 TB a week.
             scrub: ScrubLimits { bytes_per_second: 8 << 20, period_ms: 7 * 24 * 3600 * 1000 },
+            housekeeping: HousekeepingLimits::default(),
         }
     }
 }
@@ -167,6 +171,7 @@ impl Partitions {
                 clock: config.clock,
                 metrics: config.metrics.clone(),
                 replication: Arc::clone(&config.replication),
+                housekeeping: limits.housekeeping,
             };
             let thread = Mutex::new(Some(thread.start(limits.flusher.clone())?));
             let (scrub, scrubber) = (Arc::default(), Mutex::default());

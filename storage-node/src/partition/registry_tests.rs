@@ -447,3 +447,39 @@ async fn a_scrub_seals_finds_damage_and_the_copy_begins_anew_when_told_to() {
     assert_eq!(files(".seal"), [""; 0]);
     world.partitions.close().await;
 }
+
+/// Records of the year 1970 are older than any retention, so they go at the next look; those that are not committed stay, and
+/// whoever reads learns where the log begins now. What went stays away after a power cut.
+#[tokio::test]
+async fn old_records_go_by_themselves_and_their_files_after_a_while() {
+    let disk = SimDisk::new(11);
+    let mut limits = PartitionLimits::default();
+    limits.housekeeping.check_interval_ms = 1;
+    let configs = [("retention.ms", "1000"), ("file.delete.delay.ms", "300")];
+    let world = World::open_configured(Arc::clone(&disk) as Arc<dyn Disk>, 1, limits, &configs).await;
+    let mut producer = Producer { id: 1, partition: 0, acked: Vec::new() };
+    producer.run(&world, 20).await;
+    assert_eq!(producer.acked.len(), 20);
+    let handle = world.handle(0);
+    wait_for(|| handle.view().start == Offset(20)).await;
+    assert_eq!(world.read(0), []);
+    let log = handle.id().to_string();
+    let files = |suffix: &str| {
+        let names = disk.list(&Path::new("data").join(&log)).unwrap();
+        names.iter().filter(|entry| entry.name.ends_with(suffix)).count()
+    };
+    wait_for(|| files(".deleted") == 0).await;
+    assert_eq!(files(".log"), 1);
+    let world = world.power_cut(&disk, 2).await;
+    assert_eq!(world.handle(0).view().start, Offset(20));
+    let next = world.produce(0, Acks::All, 1, 20).await.unwrap();
+    assert_eq!(next.base_offset, Offset(20));
+}
+
+async fn wait_for(mut holds: impl FnMut() -> bool) {
+    let began = Clock::start();
+    while !holds() {
+        assert!(began.monotonic().0 < WAIT_MS, "it does not come");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}

@@ -1,6 +1,7 @@
 //! The configs of one topic as its partitions on this node act on them, resolved once per change.
 
 use log_engine::LogConfig;
+use log_engine_core::retention::RetentionLimits;
 use proto_types::ids::TopicId;
 use proto_types::metadata::InternalTopic;
 use records::TimestampType;
@@ -44,6 +45,10 @@ pub(crate) struct TopicSettings {
     pub(crate) compacted: bool,
     /// Whether `cleanup.policy` has `delete`: clients may delete records.
     pub(crate) deletable: bool,
+    /// `retention.ms` and `retention.bytes`, where `cleanup.policy` has `delete`; none for partitions of coordinators.
+    pub(crate) retention: RetentionLimits,
+    /// `file.delete.delay.ms`: how long the files of dropped segments are kept.
+    pub(crate) file_delete_delay_ms: i64,
     /// `message.timestamp.type`.
     pub(crate) timestamp_type: TimestampType,
     /// `message.timestamp.before.max.ms`.
@@ -67,8 +72,7 @@ pub(crate) struct TopicSettings {
 impl TopicSettings {
     /// Whether its partitions are shards of coordinators.
     pub(crate) fn is_internal(&self) -> bool {
-        let internal = [InternalTopic::ConsumerOffsets, InternalTopic::TransactionState];
-        internal.iter().any(|topic| topic.name() == self.topic_name)
+        is_internal(&self.topic_name)
     }
 
     /// The settings of `topic` as of the view's image. Values were checked when they were set; one that cannot be read
@@ -88,6 +92,10 @@ impl TopicSettings {
         let has_policy = |wanted: &str| policy.split(',').any(|item| item.trim() == wanted);
         let unpacked =
             size("max.decompressed.message.bytes", usize::MAX).min(limits.unpacked_batch_bytes_max);
+        let deletable = has_policy("delete");
+        let is_kept = !deletable || is_internal(topic_name);
+        // Negative values mean no limit.
+        let limit = |name, default| Some(number(name, default)).filter(|&value| value >= 0 && !is_kept);
         let defaults = LogConfig::default();
         let segment_bytes = size("segment.bytes", defaults.segment_bytes as usize);
         Self {
@@ -95,7 +103,12 @@ impl TopicSettings {
             batch_bytes_max: size("max.message.bytes", 1_048_588),
             segment_bytes,
             compacted: has_policy("compact"),
-            deletable: has_policy("delete"),
+            deletable,
+            retention: RetentionLimits {
+                ms: limit("retention.ms", 604_800_000),
+                bytes: limit("retention.bytes", -1).map(i64::unsigned_abs),
+            },
+            file_delete_delay_ms: number("file.delete.delay.ms", 60_000),
             timestamp_type: match text("message.timestamp.type").as_str() {
                 "LogAppendTime" => TimestampType::LogAppendTime,
                 _ => TimestampType::CreateTime,
@@ -118,6 +131,7 @@ impl TopicSettings {
             log: LogConfig {
                 segment_bytes: segment_bytes as u64,
                 segment_ms: number("segment.ms", defaults.segment_ms),
+                segment_jitter_ms: number("segment.jitter.ms", 0),
                 index_interval_bytes: number("index.interval.bytes", 4096).unsigned_abs(),
                 index_bytes_max: number("segment.index.bytes", 10 << 20).unsigned_abs(),
                 producers_max: limits.producers_per_partition_max,
@@ -126,6 +140,11 @@ impl TopicSettings {
             },
         }
     }
+}
+
+fn is_internal(topic_name: &str) -> bool {
+    let internal = [InternalTopic::ConsumerOffsets, InternalTopic::TransactionState];
+    internal.iter().any(|topic| topic.name() == topic_name)
 }
 
 #[cfg(test)]
@@ -166,6 +185,20 @@ mod tests {
         assert_eq!(settings.timestamp_before_ms_max, i64::MAX);
         assert_eq!(settings.timestamp_after_ms_max, 3_600_000);
         assert_eq!((settings.replica.min_insync, settings.replica.flush), (1, FlushMode::Ack));
+    }
+
+    #[test]
+    fn retention_is_where_the_policy_says_so() {
+        let week = RetentionLimits { ms: Some(604_800_000), bytes: None };
+        assert_eq!((resolve(&[]).retention, resolve(&[]).file_delete_delay_ms), (week, 60_000));
+        let set = [("retention.ms", "-1"), ("retention.bytes", "5"), ("file.delete.delay.ms", "7")];
+        let settings = resolve(&set);
+        assert_eq!(settings.retention, RetentionLimits { ms: None, bytes: Some(5) });
+        assert_eq!(settings.file_delete_delay_ms, 7);
+        assert_eq!(resolve(&[("cleanup.policy", "compact")]).retention, RetentionLimits::default());
+        let both = [("cleanup.policy", "compact,delete"), ("segment.ms", "9"), ("segment.jitter.ms", "8")];
+        assert_eq!(resolve(&both).retention, week);
+        assert_eq!((resolve(&both).log.segment_ms, resolve(&both).log.segment_jitter_ms), (9, 8));
     }
 
     #[test]

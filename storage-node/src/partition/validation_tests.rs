@@ -12,6 +12,8 @@ fn settings() -> TopicSettings {
         batch_bytes_max: 1_048_588,
         segment_bytes: 1 << 30,
         compacted: false,
+        retention: Default::default(),
+        file_delete_delay_ms: 0,
         deletable: true,
         timestamp_type: TimestampType::CreateTime,
         timestamp_before_ms_max: i64::MAX,

@@ -230,8 +230,7 @@ impl Slot {
         let taken = self.replicating.batches.take().filter(|(of, _)| *of == ticket);
         let (_, batches) =
             taken.expect("only batches lead to an append of such, and they are kept until then");
-        let now_ms = self.clock.wall().0;
-        match self.log.append(&batches.bytes, &batches.headers, now_ms) {
+        match self.log.append(&batches.bytes, &batches.headers, self.append_clock.now_ms()) {
             Ok(appended) => {
                 self.metrics.on_append(batches.bytes.len());
                 self.flush_wanted |= appended.rolled;

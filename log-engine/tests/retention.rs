@@ -1,0 +1,287 @@
+//! What goes because it was kept long enough: hostile timestamps, idle segments, files under other names, and power cuts at
+//! every operation in between.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by it, also in its helper functions")]
+#![allow(dead_code, reason = "the tests of this folder share their support")]
+
+mod support;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use log_engine::{DataDir, DataDirOptions, Disk, Log, LogConfig, LogName, RealDisk, SimDisk};
+use log_engine_core::retention::RetentionLimits;
+use records::Compression;
+use support::{TestBatch, batches_of, offsets};
+use uuid::Uuid;
+
+const NAME: LogName = LogName { topic_id: Uuid::from_u128(78), partition: 3 };
+const NOW: i64 = 1_700_000_000_000;
+const DAY: i64 = 86_400_000;
+const YEAR: i64 = 365 * DAY;
+const WEEK: RetentionLimits = RetentionLimits { ms: Some(7 * DAY), bytes: None };
+
+fn small() -> LogConfig {
+    // Two batches fill a segment.
+    LogConfig { segment_bytes: 1000, index_interval_bytes: 100, ..LogConfig::default() }
+}
+
+fn open_dir(disk: &Arc<dyn Disk>, path: &Path) -> DataDir {
+    let options = DataDirOptions {
+        cluster_id: "c1".into(),
+        node_id: 1,
+        new_directory_id: Uuid::from_u128(9),
+        descriptors_max: 50,
+    };
+    DataDir::open(disk.clone(), path, &options).unwrap()
+}
+
+fn open(data: &DataDir, now_ms: i64) -> Log {
+    Log::open(data, NAME, small(), now_ms).unwrap().0
+}
+
+fn append(log: &mut Log, timestamp: i64, now_ms: i64) {
+    let batch = TestBatch::new(log.end(), 0, &[timestamp], 400, Compression::None, None);
+    log.append(&batch.bytes, &[batch.header], now_ms).unwrap();
+}
+
+fn flush(log: &mut Log) {
+    if let Some(handle) = log.begin_flush() {
+        let result = handle.sync();
+        log.on_flushed(handle.done(result));
+    }
+    assert_eq!(log.flushed(), log.end());
+}
+
+fn names(disk: &dyn Disk, path: &Path, suffix: &str) -> Vec<String> {
+    let names = disk.list(&path.join(NAME.to_string())).unwrap().into_iter().map(|entry| entry.name);
+    names.filter(|name| name.ends_with(suffix)).collect()
+}
+
+/// Lets go of what may go, as often as something may.
+fn expire(log: &mut Log, limits: &RetentionLimits, high_watermark: i64, now_ms: i64) -> Option<i64> {
+    let expiry = log.expired(limits, high_watermark, now_ms, true)?;
+    log.set_start(expiry.start).unwrap();
+    assert_eq!(log.expired(limits, high_watermark, now_ms, true), None, "a second look finds nothing more");
+    Some(expiry.start)
+}
+
+/// Timestamps that clients may send when nothing forbids it.
+const HOSTILE: [i64; 7] = [i64::MAX, NOW + 100 * YEAR, NOW + 8 * DAY, NOW, 0, -1, i64::MAX - 1];
+
+fn hostile_log(disk: &Arc<dyn Disk>, path: &Path) -> (DataDir, Log) {
+    let data = open_dir(disk, path);
+    let mut log = open(&data, NOW);
+    for timestamp in HOSTILE {
+        for _ in 0..3 {
+            append(&mut log, timestamp, NOW);
+        }
+    }
+    flush(&mut log);
+    (data, log)
+}
+
+#[test]
+fn whatever_timestamps_say_records_go_when_their_append_is_old() {
+    let disk: Arc<dyn Disk> = SimDisk::new(1);
+    let path = PathBuf::from("data");
+    let (_data, mut log) = hostile_log(&disk, &path);
+    let end = log.end();
+    assert_eq!(
+        expire(&mut log, &WEEK, end, NOW + 7 * DAY),
+        None,
+        "the first segment is a week old and no more"
+    );
+    assert_eq!(log.expired(&WEEK, end, NOW + 7 * DAY + 1, false), None, "the clock is not believed");
+    assert_eq!(expire(&mut log, &WEEK, end, NOW + 7 * DAY + 1), Some(end), "the open segment too");
+    assert_eq!((log.start(), log.end()), (end, end));
+    assert_eq!(names(&*disk, &path, ".log").len(), 1, "an empty segment goes on where the log ends");
+    assert!(names(&*disk, &path, ".log.deleted").len() > 5);
+    log.take_detached().unwrap().remove_files().unwrap();
+    assert_eq!(names(&*disk, &path, ".deleted"), [] as [String; 0]);
+    append(&mut log, NOW, NOW + 8 * DAY);
+    flush(&mut log);
+    assert_eq!(offsets(&batches_of(&log, log.end())), [(end, end)]);
+}
+
+#[test]
+fn nothing_goes_at_or_above_the_high_watermark() {
+    let disk: Arc<dyn Disk> = SimDisk::new(1);
+    let (_data, mut log) = hostile_log(&disk, Path::new("data"));
+    let tight = RetentionLimits { ms: Some(0), bytes: Some(0) };
+    for high_watermark in 0..=log.end() {
+        expire(&mut log, &tight, high_watermark, NOW + YEAR);
+        assert!(log.start() <= high_watermark);
+        assert!(
+            high_watermark - log.start() < 2,
+            "two batches fill a segment: {high_watermark} {}",
+            log.start()
+        );
+    }
+}
+
+#[test]
+fn size_counts_whole_segments_from_the_newest_on() {
+    let disk: Arc<dyn Disk> = SimDisk::new(1);
+    let (_data, mut log) = hostile_log(&disk, Path::new("data"));
+    let limits = RetentionLimits { ms: None, bytes: Some(3000) };
+    let end = log.end();
+    expire(&mut log, &limits, end, NOW).unwrap();
+    let left = log.reader().size_bytes();
+    assert!((3000..4000).contains(&left), "{left}");
+}
+
+#[test]
+fn append_times_outlive_a_restart_and_their_loss_only_delays() {
+    for damage in [false, true] {
+        let sim = SimDisk::new(1);
+        let disk: Arc<dyn Disk> = sim.clone();
+        let path = PathBuf::from("data");
+        let (data, log) = hostile_log(&disk, &path);
+        let end = log.end();
+        log.close().unwrap();
+        data.close_clean().unwrap();
+        drop(data);
+        let files = names(&*disk, &path, ".appendtimes");
+        assert_eq!(files.len(), names(&*disk, &path, ".log").len());
+        for name in files.iter().filter(|_| damage) {
+            sim.flip_bit(&path.join(NAME.to_string()).join(name), 17, 3);
+        }
+        let data = open_dir(&disk, &path);
+        let started = NOW + 20 * DAY;
+        let mut log = open(&data, started);
+        match damage {
+            false => assert_eq!(expire(&mut log, &WEEK, end, started), Some(end)),
+            true => {
+                // Nobody knows when the first segment was appended, and its timestamps say: in the far future.
+                assert_eq!(expire(&mut log, &WEEK, end, started), None);
+                assert_eq!(expire(&mut log, &WEEK, end, started + 7 * DAY + 1), Some(end));
+            }
+        }
+    }
+}
+
+#[test]
+fn the_file_system_says_when_a_segment_without_append_times_was_written() {
+    let dir = tempfile::tempdir().unwrap();
+    let disk: Arc<dyn Disk> = Arc::new(RealDisk);
+    let (data, log) = hostile_log(&disk, dir.path());
+    let (end, now_ms) = (log.end(), 1_000 * i64::from(u32::MAX));
+    log.close().unwrap();
+    data.close_clean().unwrap();
+    drop(data);
+    for name in names(&*disk, dir.path(), ".appendtimes") {
+        disk.remove_file(&dir.path().join(NAME.to_string()).join(name)).unwrap();
+    }
+    let data = open_dir(&disk, dir.path());
+    assert!(data.last_written_ms().unwrap() > NOW);
+    let mut log = open(&data, now_ms);
+    assert_eq!(expire(&mut log, &WEEK, end, now_ms), Some(end), "the files are years old at that time");
+}
+
+#[test]
+fn what_was_cut_away_leaves_no_times_to_what_comes_instead() {
+    let disk: Arc<dyn Disk> = SimDisk::new(1);
+    let path = PathBuf::from("data");
+    let (data, mut log) = hostile_log(&disk, &path);
+    log.truncate_to(4).unwrap();
+    for _ in 0..3 {
+        append(&mut log, i64::MAX, NOW + 30 * DAY);
+    }
+    flush(&mut log);
+    // A crash of the process: nothing was closed.
+    drop(log);
+    drop(data);
+    let data = open_dir(&disk, &path);
+    let mut log = open(&data, NOW + 30 * DAY);
+    let end = log.end();
+    let start = expire(&mut log, &WEEK, end, NOW + 30 * DAY).unwrap();
+    assert_eq!(start, 4, "the first two segments are old; what was appended today is not");
+}
+
+#[test]
+fn an_idle_segment_ends_and_what_follows_begins_another() {
+    let disk: Arc<dyn Disk> = SimDisk::new(1);
+    let data = open_dir(&disk, Path::new("data"));
+    let mut log = open(&data, NOW);
+    let age = small().segment_ms;
+    assert!(!log.roll_if_idle(i64::MAX).unwrap(), "there is nothing");
+    append(&mut log, 0, NOW + 5);
+    assert!(!log.roll_if_idle(NOW + 5 + age).unwrap());
+    assert!(log.roll_if_idle(NOW + 6 + age).unwrap());
+    assert!(!log.roll_if_idle(NOW + 7 + age).unwrap());
+    append(&mut log, 0, NOW + 8 + age);
+    flush(&mut log);
+    assert_eq!(names(&*disk, Path::new("data"), ".log").len(), 2);
+    // The age is that of the first append, also after a restart.
+    log.close().unwrap();
+    let mut log = open(&data, NOW + 2 * age);
+    assert!(!log.roll_if_idle(NOW + 8 + 2 * age).unwrap());
+    assert!(log.roll_if_idle(NOW + 9 + 2 * age).unwrap());
+}
+
+#[test]
+fn jitter_ends_idle_segments_at_different_times() {
+    let disk: Arc<dyn Disk> = SimDisk::new(1);
+    let data = open_dir(&disk, Path::new("data"));
+    let config = LogConfig { segment_ms: 10_000, segment_jitter_ms: 10_000, ..small() };
+    let mut ages: Vec<i64> = (0..20)
+        .map(|partition| {
+            let name = LogName { partition, ..NAME };
+            let (mut log, _) = Log::open(&data, name, config.clone(), NOW).unwrap();
+            append(&mut log, NOW, NOW);
+            (0..=10_001).find(|age| log.roll_if_idle(NOW + age).unwrap()).unwrap()
+        })
+        .collect();
+    ages.sort_unstable();
+    ages.dedup();
+    assert!(ages.len() > 15 && ages.iter().all(|age| *age <= 10_001), "{ages:?}");
+}
+
+/// The power goes at every single operation of a deletion; what survives is whole, and a start that was told stays.
+#[test]
+fn a_power_cut_at_any_operation_leaves_a_whole_log() {
+    let path = PathBuf::from("data");
+    let mut ops = 0;
+    for seed in 0..3 {
+        for cut in 1.. {
+            let sim = SimDisk::new(seed);
+            let disk: Arc<dyn Disk> = sim.clone();
+            let (data, mut log) = hostile_log(&disk, &path);
+            let end = log.end();
+            let middle =
+                log.expired(&RetentionLimits { ms: None, bytes: Some(4000) }, end, NOW, true).unwrap();
+            sim.crash_at(sim.ops() + cut);
+            let mut told = 0;
+            for start in [middle.start, end] {
+                if log.set_start(start).is_ok() && !sim.is_crashed() {
+                    told = start;
+                }
+                log.take_detached().map(|segments| segments.remove_files());
+            }
+            let crashed = sim.is_crashed();
+            drop((log, data));
+            sim.restart();
+            let data = open_dir(&disk, &path);
+            let mut log = open(&data, NOW);
+            assert!([0, middle.start, end].contains(&log.start()), "op {cut}: {}", log.start());
+            assert!(
+                log.start() >= told,
+                "op {cut}: the start was told to be {told}, now it is {}",
+                log.start()
+            );
+            assert_eq!(log.end(), end, "op {cut}");
+            let expected = (end - log.start()) as usize;
+            let held = offsets(&batches_of(&log, end)).len();
+            assert_eq!(held, expected, "op {cut}");
+            assert_eq!(names(&*disk, &path, ".deleted"), [] as [String; 0], "op {cut}");
+            append(&mut log, NOW, NOW);
+            flush(&mut log);
+            if !crashed {
+                ops = cut;
+                break;
+            }
+        }
+    }
+    assert!(ops > 30, "{ops} operations");
+}
