@@ -8,6 +8,5 @@ mod groups_cli;
 mod kill9;
 mod proof_of_death;
 mod replication;
-mod retention;
 mod separate_daemons;
 mod weir_dev;
