@@ -40,7 +40,7 @@ impl Log {
         let cut = find_cut(&segment, offset).map_err(|f| self.fault(f, &segment))?;
         let result = self.cut_at(&segments, at, cut);
         result.map_err(|e| {
-            self.poison(e.to_string());
+            self.poison_by(&e);
             LogError::Io(e)
         })?;
         Ok(self.end())

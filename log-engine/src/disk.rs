@@ -37,6 +37,14 @@ pub struct DirEntry {
     pub len: u64,
 }
 
+/// Room of a file system.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DiskSpace {
+    pub total_bytes: u64,
+    /// What we may still use.
+    pub available_bytes: u64,
+}
+
 /// A file system. Paths are absolute or relative to the process, as the caller likes.
 pub trait Disk: Send + Sync + 'static {
     fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Arc<dyn DiskFile>>;
@@ -46,6 +54,10 @@ pub trait Disk: Send + Sync + 'static {
     fn list(&self, dir: &Path) -> io::Result<Vec<DirEntry>>;
     /// When a file was last written to, in milliseconds since the Unix epoch; `None` on a file system that does not know.
     fn modified_ms(&self, _path: &Path) -> io::Result<Option<i64>> {
+        Ok(None)
+    }
+    /// Room of the file system that holds `dir`; `None` on one that does not know.
+    fn space(&self, _dir: &Path) -> io::Result<Option<DiskSpace>> {
         Ok(None)
     }
     /// Renames within one directory, replacing what had the new name.

@@ -100,7 +100,10 @@ impl FlushWork {
             self.files.iter().try_for_each(sync).map_err(Arc::new)
         });
         outcome.clone().map_err(|e| {
-            let source = std::io::Error::new(e.source.kind(), e.source.to_string());
+            let source = match e.source.raw_os_error() {
+                Some(code) => std::io::Error::from_raw_os_error(code),
+                None => std::io::Error::new(e.source.kind(), e.source.to_string()),
+            };
             FileError::new(e.action, &e.path, source)
         })
     }

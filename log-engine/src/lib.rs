@@ -57,7 +57,9 @@ mod txn_index;
 pub use config::{DESCRIPTORS_MAX_DEFAULT, FlusherConfig, LogConfig};
 pub use data_dir::{DataDir, DataDirOptions};
 pub use delete::{DetachedLog, DetachedSegments};
-pub use disk::{DirEntry, Disk, DiskFile, FileSystem, LockGuard, OpenMode, RealDisk, SimDisk, SimFault};
+pub use disk::{
+    DirEntry, Disk, DiskFile, DiskSpace, FileSystem, LockGuard, OpenMode, RealDisk, SimDisk, SimFault,
+};
 pub use error::{AppendError, DataDirError, FileError, FlushError, LogError, OpenError, ReadError};
 pub use flush::{FlushDone, FlushHandle, Flusher};
 pub use log::{Appended, Log};

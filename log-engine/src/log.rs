@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 
 use log_engine_core::append_times::AppendTimes;
-use log_engine_core::roll::{RollLimits, SegmentFill, roll_reason};
+use log_engine_core::roll::{SegmentFill, roll_reason};
 use log_engine_core::{AbortedDigest, EpochHistory, ProducerStates};
 use parking_lot::{Mutex, RwLock};
 use records::BatchHeader;
@@ -33,7 +33,7 @@ use crate::log_flush::{Dirty, InFlight};
 use crate::reader::{LogReader, Shared};
 use crate::recovery::{RecoveryReport, note_epoch, recover};
 use crate::segment::{Segment, SegmentState};
-use crate::{LogName, poison, snapshots};
+use crate::{LogName, snapshots};
 
 /// The log of one partition copy.
 pub struct Log {
@@ -52,6 +52,8 @@ pub struct Log {
     pub(crate) in_flight: Option<InFlight>,
     pub(crate) next_ticket: u64,
     pub(crate) poisoned: Option<String>,
+    /// It was the device that failed, and not for lack of space.
+    pub(crate) device_failed: bool,
     pub(crate) epoch_version: u64,
     pub(crate) epochs_written: Arc<Mutex<u64>>,
     /// Space reserved in the active segment's file, as a position.
@@ -115,6 +117,7 @@ impl Log {
             in_flight: None,
             next_ticket: 1,
             poisoned: None,
+            device_failed: false,
             epoch_version: 0,
             epochs_written: Arc::new(Mutex::new(0)),
             reserved: 0,
@@ -218,12 +221,6 @@ impl Log {
         }
         let end = self.end();
         Ok(Appended { first_offset, last_offset: end - 1, end, rolled })
-    }
-
-    pub(crate) fn roll_limits(&self, base_offset: i64) -> RollLimits {
-        let (high, low) = self.name.topic_id.as_u64_pair();
-        let seed = high ^ low.rotate_left(16) ^ u64::from(self.name.partition.unsigned_abs()) << 40;
-        self.config.roll_limits(seed ^ base_offset.unsigned_abs())
     }
 
     /// How many batches one segment can take at once. A batch larger than `segment.bytes` gets a segment of its own: the leader
@@ -341,7 +338,7 @@ impl Log {
         let error = FileError::new("append to", segment.log().path(), error);
         match restored {
             true => Err(AppendError::DiskFull(error)),
-            false => Err(self.poison(error.to_string())),
+            false => Err(self.poison_by(&error)),
         }
     }
 
@@ -349,23 +346,7 @@ impl Log {
     fn write_failed(&mut self, error: FileError) -> AppendError {
         match is_disk_full(&error.source) {
             true => AppendError::DiskFull(error),
-            false => self.poison(error.to_string()),
-        }
-    }
-
-    /// Takes no more appends from now on, and sees to it that the next start knows.
-    pub(crate) fn poison(&mut self, reason: String) -> AppendError {
-        tracing::error!(log = %self.name, reason, "log is closed for writing");
-        self.data.set_unclean();
-        poison::leave_marker(&**self.data.disk(), &self.dir, &reason);
-        self.poisoned = Some(reason.clone());
-        AppendError::Poisoned { reason }
-    }
-
-    pub(crate) fn check_writable(&self) -> Result<(), LogError> {
-        match &self.poisoned {
-            Some(reason) => Err(LogError::Poisoned { reason: reason.clone() }),
-            None => Ok(()),
+            false => self.poison_by(&error),
         }
     }
 
@@ -492,7 +473,7 @@ impl Log {
 
     pub(crate) fn changing_failed(&mut self, error: FileError) -> LogError {
         if !is_disk_full(&error.source) {
-            self.poison(error.to_string());
+            self.poison_by(&error);
         }
         LogError::Io(error)
     }

@@ -118,7 +118,7 @@ impl Log {
         match done.result {
             // Planted: a failed sync is tried again.
             Err(FlushError::Failed(_)) if cfg!(weir_planted_bug = "B14") => self.put_back(&in_flight.work),
-            Err(FlushError::Failed(error)) => _ = self.poison(error.to_string()),
+            Err(FlushError::Failed(error)) => _ = self.poison_by(&error),
             // Whatever it is that failed meanwhile, a sync that succeeds afterwards proves nothing.
             Err(FlushError::DiskFull(_)) | Ok(()) if self.poisoned.is_some() => {}
             Err(FlushError::DiskFull(error)) => {
@@ -179,7 +179,7 @@ impl Log {
             let Err(error) = files.and_then(|()| part.sync_names(false)) else { continue };
             self.put_back(&work);
             if !(harmless && is_disk_full(&error.source)) {
-                self.poison(error.to_string());
+                self.poison_by(&error);
             }
             return Err(error);
         }

@@ -9,9 +9,34 @@ use std::path::Path;
 
 use crate::data_dir::write_file;
 use crate::disk::Disk;
-use crate::error::FileError;
+use crate::error::{AppendError, FileError, LogError};
+use crate::log::{Log, is_disk_full};
 
 pub(crate) const FILE_NAME: &str = "write-failed";
+
+impl Log {
+    /// Takes no more appends because of an error, and notes whether it is the device's.
+    pub(crate) fn poison_by(&mut self, error: &FileError) -> AppendError {
+        self.device_failed |= error.source.raw_os_error().is_some() && !is_disk_full(&error.source);
+        self.poison(error.to_string())
+    }
+
+    /// Takes no more appends from now on, and sees to it that the next start knows.
+    pub(crate) fn poison(&mut self, reason: String) -> AppendError {
+        tracing::error!(log = %self.name, reason, "log is closed for writing");
+        self.data.set_unclean();
+        leave_marker(&**self.data.disk(), &self.dir, &reason);
+        self.poisoned = Some(reason.clone());
+        AppendError::Poisoned { reason }
+    }
+
+    pub(crate) fn check_writable(&self) -> Result<(), LogError> {
+        match &self.poisoned {
+            Some(reason) => Err(LogError::Poisoned { reason: reason.clone() }),
+            None => Ok(()),
+        }
+    }
+}
 
 /// Leaves the marker. On a disk that fails this may fail too: recovery also writes every unflushed batch again.
 pub(crate) fn leave_marker(disk: &dyn Disk, dir: &Path, reason: &str) {

@@ -24,7 +24,7 @@ impl Log {
         self.check_writable()?;
         let restarted = self.begin_anew(start, now_ms);
         restarted.map_err(|e| {
-            self.poison(e.to_string());
+            self.poison_by(&e);
             LogError::Io(e)
         })
     }
@@ -42,7 +42,7 @@ impl Log {
         let start = self.start();
         let emptied = self.begin_anew(first.base_offset, now_ms).and_then(DetachedLog::remove_files);
         self.stand_at(start);
-        emptied.map_err(|e| self.poison(e.to_string()))
+        emptied.map_err(|e| self.poison_by(&e))
     }
 
     /// Whether the log is empty and a batch begins before its start and reaches it.

@@ -2,12 +2,18 @@
 //! `log_engine_core`'s; here is what they are told.
 
 use log_engine_core::retention::{self, Expiry, RetentionLimits, SegmentExtent};
-use log_engine_core::roll::is_idle_too_long;
+use log_engine_core::roll::{RollLimits, is_idle_too_long};
 
 use crate::error::LogError;
 use crate::log::{Log, segment_fill};
 
 impl Log {
+    /// Why the device that holds the log counts as failed, if that is what closed the log for writing: an error of its own,
+    /// neither lack of space nor damaged records.
+    pub fn device_failure(&self) -> Option<&str> {
+        self.poisoned.as_deref().filter(|_| self.device_failed)
+    }
+
     /// Which records may go by `limits`: the answer's start is for [`set_start`](Self::set_start). `now_ms` is broker time;
     /// unless it `may_age` nothing goes by age. May wait for the device.
     pub fn expired(
@@ -38,6 +44,13 @@ impl Log {
             retention::age_counts_from(newest, last_append_ms)
         };
         retention::expired(limits, &extents, high_watermark, may_age.then_some(now_ms), counts_from)
+    }
+
+    /// The limits of the segment that begins there, with its own share of the jitter.
+    pub(crate) fn roll_limits(&self, base_offset: i64) -> RollLimits {
+        let (high, low) = self.name.topic_id.as_u64_pair();
+        let seed = high ^ low.rotate_left(16) ^ u64::from(self.name.partition.unsigned_abs()) << 40;
+        self.config.roll_limits(seed ^ base_offset.unsigned_abs())
     }
 
     /// Ends the active segment if it has been open for longer than `segment.ms`. Answers whether it did; then the log

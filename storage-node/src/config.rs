@@ -393,6 +393,7 @@ impl Config {
             housekeeping: HousekeepingLimits {
                 check_interval_ms: self.kafka_number("log.retention.check.interval.ms"),
                 clock: self.limits.clock(),
+                reserve_bytes: self.limits.disk_reserve_bytes,
             },
             ..limits
         }

@@ -12,6 +12,7 @@ pub(crate) mod read_pool;
 pub(crate) mod remover;
 pub(crate) mod scrub;
 pub(crate) mod slot;
+pub(crate) mod space;
 
 pub(crate) use event_queue::QueueLimits;
 pub(crate) use housekeeping::HousekeepingLimits;

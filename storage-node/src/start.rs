@@ -511,8 +511,10 @@ async fn serve_http(
         return Ok(None);
     }
     let opening = Arc::clone(metrics.partitions.opening());
+    let disks = metrics.partitions.disks().clone();
     let missing = move || {
         let mut missing: Vec<String> = opening.sentence().into_iter().collect();
+        missing.extend(disks.failures());
         match &*phase.borrow() {
             Phase::Ready => {}
             Phase::Starting => missing.push("starting: not yet registered or not caught up".to_owned()),

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use rustix::fs::{Advice, FallocateFlags, FlockOperation};
 use rustix::io::{Errno, ReadWriteFlags};
 
-use super::{DirEntry, Disk, DiskFile, FileSystem, LockGuard, OpenMode};
+use super::{DirEntry, Disk, DiskFile, DiskSpace, FileSystem, LockGuard, OpenMode};
 
 /// The kernel reads ahead 128 KiB at a time unless it is told otherwise; half of it finds most holes.
 const PROBE_STEP: usize = 64 << 10;
@@ -74,6 +74,12 @@ impl Disk for RealDisk {
     fn modified_ms(&self, path: &Path) -> io::Result<Option<i64>> {
         let metadata = fs::metadata(path)?;
         Ok(Some(metadata.mtime().saturating_mul(1000).saturating_add(metadata.mtime_nsec() / 1_000_000)))
+    }
+
+    fn space(&self, dir: &Path) -> io::Result<Option<DiskSpace>> {
+        let stat = rustix::fs::statvfs(dir)?;
+        let bytes = |blocks: u64| blocks.saturating_mul(stat.f_frsize);
+        Ok(Some(DiskSpace { total_bytes: bytes(stat.f_blocks), available_bytes: bytes(stat.f_bavail) }))
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {

@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 
 use state::{FileOp, Node, SimInode, State, is_root};
 
-use super::{DirEntry, Disk, DiskFile, FileSystem, LockGuard, OpenMode};
+use super::{DirEntry, Disk, DiskFile, DiskSpace, FileSystem, LockGuard, OpenMode};
 
 /// A fault that the next matching operation meets, once.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -238,6 +238,15 @@ impl Disk for SimDisk {
                 }
             })
             .collect())
+    }
+
+    fn space(&self, _dir: &Path) -> io::Result<Option<DiskSpace>> {
+        let state = self.state.lock();
+        state.check_power()?;
+        Ok(state.capacity.map(|total_bytes| DiskSpace {
+            total_bytes,
+            available_bytes: total_bytes.saturating_sub(state.used_bytes()),
+        }))
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {

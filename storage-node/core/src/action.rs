@@ -151,6 +151,11 @@ pub enum ProduceError {
     /// The disk took no more data; nothing was appended. Retry.
     #[error("the batch could not be written")]
     WriteRefused,
+    /// The disk is nearly full, and what is left is reserved; nothing was appended. Retry.
+    #[error(
+        "the broker's disk is nearly full: records are refused until topics or records are deleted or there is more space"
+    )]
+    DiskFull,
     /// The log failed; the partition is offline on this node.
     #[error("the partition's log has failed on this node")]
     LogFailed,

@@ -46,6 +46,7 @@ mod lag_clock;
 mod leader;
 mod pump;
 mod replica;
+pub mod space;
 pub mod topic_name;
 mod view;
 mod waiters;

@@ -86,6 +86,10 @@ pub struct Limits {
     pub clock_down_ms_max: u64,
     /// A clock that has stayed for so long where it jumped to is believed.
     pub clock_doubt_ms: u64,
+    /// Bytes of each disk with partitions that are kept free for what must go on when producers are refused: deleting, the
+    /// partitions of coordinators, a controller on the same disk. On a disk of less than sixteen times as much, a sixteenth
+    /// of it; 0 for none.
+    pub disk_reserve_bytes: u64,
 }
 
 impl Default for Limits {
@@ -144,6 +148,7 @@ impl Default for Limits {
             clock_down_ms_max: 7 * 86_400_000,
             // Somebody has seen the alarm by then.
             clock_doubt_ms: 86_400_000,
+            disk_reserve_bytes: 256 << 20,
         }
     }
 }

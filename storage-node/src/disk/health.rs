@@ -3,6 +3,7 @@
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
+use parking_lot::Mutex;
 use proto_types::ids::Millis;
 
 const IDLE: i64 = i64::MIN;
@@ -14,11 +15,17 @@ pub(crate) struct DiskHealth {
     working_since: AtomicI64,
     /// Monotonic milliseconds since when the oldest flush is under way.
     flushing_since: AtomicI64,
+    /// Why the directory is offline, once it is.
+    failure: Mutex<Option<String>>,
 }
 
 impl DiskHealth {
     pub(crate) fn new() -> Self {
-        Self { working_since: AtomicI64::new(IDLE), flushing_since: AtomicI64::new(IDLE) }
+        Self {
+            working_since: AtomicI64::new(IDLE),
+            flushing_since: AtomicI64::new(IDLE),
+            failure: Mutex::new(None),
+        }
     }
 
     /// The log thread takes up a piece of work.
@@ -34,6 +41,19 @@ impl DiskHealth {
     /// The oldest flush that is under way, if any.
     pub(crate) fn set_oldest_flush(&self, since: Option<Millis>) {
         self.flushing_since.store(since.map_or(IDLE, |since| since.0), Ordering::Relaxed);
+    }
+
+    /// A write or sync has failed: the directory is offline until the node starts again. Answers whether that is new.
+    pub(crate) fn fail(&self, reason: &str) -> bool {
+        let mut failure = self.failure.lock();
+        let is_new = failure.is_none();
+        failure.get_or_insert_with(|| reason.to_owned());
+        is_new
+    }
+
+    /// Why the directory is offline, if it is.
+    pub(crate) fn failure(&self) -> Option<String> {
+        self.failure.lock().clone()
     }
 
     /// Milliseconds that the disk has kept somebody waiting; 0 if nobody waits.
@@ -117,6 +137,14 @@ mod tests {
         let told = looks(&all);
         assert!(told.iter().take(39).all(|&stalled| stalled < 10_000), "{told:?}");
         assert!(told[59] >= 10_000, "{told:?}");
+    }
+
+    #[test]
+    fn the_first_failure_is_the_reason() {
+        let health = DiskHealth::new();
+        assert_eq!(health.failure(), None);
+        assert!(health.fail("a") && !health.fail("b"));
+        assert_eq!(health.failure().as_deref(), Some("a"));
     }
 
     #[test]

@@ -11,11 +11,14 @@ use storage_node_core::clock_guard::{ClockEvent, ClockGuard, ClockLimits};
 
 use crate::clock::Clock;
 use crate::disk::metrics::DirectoryMetrics;
+use crate::disk::space::RESERVE_BYTES_DEFAULT;
 
 /// The first walk begins so long after the start at the latest, as in Kafka.
 const FIRST_WALK_MS_MAX: i64 = 30_000;
 /// Milliseconds of one look that a walk may take.
 const WALK_BUDGET_MS: i64 = 20;
+/// Pause between two walks where the disk is nearly full.
+const HURRIED_WALK_MS: i64 = 1_000;
 
 /// How houses are kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,12 +27,14 @@ pub(crate) struct HousekeepingLimits {
     pub(crate) check_interval_ms: i64,
     /// When the clock is not believed.
     pub(crate) clock: ClockLimits,
+    /// Bytes of each disk that are kept free for what must go on when it is full; on a small disk a sixteenth.
+    pub(crate) reserve_bytes: u64,
 }
 
 impl Default for HousekeepingLimits {
     fn default() -> Self {
         let clock = ClockLimits { jump_ms_max: 3_600_000, down_ms_max: 604_800_000, doubt_ms: 86_400_000 };
-        Self { check_interval_ms: 300_000, clock }
+        Self { check_interval_ms: 300_000, clock, reserve_bytes: RESERVE_BYTES_DEFAULT }
     }
 }
 
@@ -108,6 +113,12 @@ impl Housekeeping {
 
     pub(crate) fn append_clock(&self) -> AppendClock {
         self.append_clock.clone()
+    }
+
+    /// The disk is nearly full: the next walk comes soon.
+    pub(crate) fn hurry(&mut self) {
+        let soon = Millis(self.clock.monotonic().0.saturating_add(HURRIED_WALK_MS));
+        self.next_walk = self.next_walk.min(soon);
     }
 
     /// Begins a look; `copies` are all that there are, in any order. [`next_visit`](Self::next_visit) says whose turn it is.

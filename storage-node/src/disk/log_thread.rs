@@ -27,6 +27,7 @@ use crate::disk::housekeeping::{Housekeeping, HousekeepingLimits};
 use crate::disk::metrics::DirectoryMetrics;
 use crate::disk::remover::{Doomed, Remover};
 use crate::disk::slot::Slot;
+use crate::disk::space::SpaceKeeper;
 use crate::partition::handle::{Fence, PartitionHandle, ReaderHandle, Shared};
 use crate::partition::{PartitionMetrics, fetch_wait::FetchWaiters, tail::Tail};
 use crate::replication::Replication;
@@ -73,6 +74,7 @@ struct Running {
     looked_around: Millis,
     producers_expired: Millis,
     housekeeping: Housekeeping,
+    space: SpaceKeeper,
     directory_metrics: DirectoryMetrics,
 }
 
@@ -105,6 +107,9 @@ impl LogThread {
             last_written_ms,
             directory_metrics.clone(),
         );
+        let now = self.clock.monotonic();
+        let reserve_bytes = self.housekeeping.reserve_bytes;
+        let space = SpaceKeeper::new(self.data.clone(), reserve_bytes, now, directory_metrics.clone());
         let name = format!("weir-log-{}", self.directory);
         std::thread::Builder::new().name(name).spawn(move || {
             let _guard = EndWithProcess;
@@ -118,6 +123,7 @@ impl LogThread {
                 looked_around: Millis(0),
                 producers_expired: Millis(0),
                 housekeeping,
+                space,
                 directory_metrics,
             };
             running.run();
@@ -263,6 +269,7 @@ impl Running {
         if slot.flush_wanted {
             self.dirty.insert(id);
         }
+        let failure = slot.device_failure().map(str::to_owned);
         let deadline = slot.next_deadline();
         if deadline != slot.noted_deadline {
             if let Some(noted) = slot.noted_deadline {
@@ -273,10 +280,35 @@ impl Running {
             }
             slot.noted_deadline = deadline;
         }
+        if let Some(reason) = failure {
+            self.fail_directory(&reason);
+        }
+    }
+
+    /// A write or sync has failed: what else is in the directory cannot be trusted to its disk either. Other nodes take over
+    /// what they have; nothing is made anew in another directory, since this one may come back with everything.
+    fn fail_directory(&mut self, reason: &str) {
+        if !self.thread.health.fail(reason) {
+            return;
+        }
+        self.directory_metrics.set_offline(reason);
+        tracing::error!(
+            path = %self.thread.data.path().display(), reason, partitions = self.slots.len(),
+            "the data directory is offline; replace the disk or repair it, and start the node again"
+        );
+        let ids: Vec<_> = self.slots.keys().copied().collect();
+        for id in ids {
+            self.with_slot(id, Slot::go_offline);
+        }
     }
 
     /// Opens logs, many at once: each waits for the disk a few times.
     fn open_all(&mut self, mut opens: Vec<Open>) {
+        if let Some(reason) = self.thread.health.failure() {
+            let failure = |reason: &str| OpenFailure { reason: reason.to_owned(), damaged: false };
+            opens.into_iter().for_each(|open| drop(open.done.send(Err(failure(&reason)))));
+            return;
+        }
         // Nothing else is said of a copy before it is open, so the others may wait for their turn again.
         for later in opens.split_off(opens.len().min(OPENS_AT_ONCE)) {
             // Once the thread ends nobody waits for them any more.
@@ -326,7 +358,7 @@ impl Running {
             thread.me,
             log,
             Arc::clone(&shared),
-            (thread.clock, self.housekeeping.append_clock()),
+            (thread.clock, self.housekeeping.append_clock(), self.space.gate()),
             thread.metrics.clone(),
             Arc::clone(&thread.replication),
         );
@@ -411,6 +443,12 @@ impl Running {
 
     /// Looks after copies that are due.
     fn keep_house(&mut self) {
+        self.space.look(self.thread.clock.monotonic());
+        let is_low = self.space.is_low();
+        self.remover.set_hurry(is_low);
+        if is_low {
+            self.housekeeping.hurry();
+        }
         let look = self.housekeeping.begin_look(self.slots.keys().copied());
         while let Some((id, time)) = self.housekeeping.next_visit(&look) {
             let mut expired = 0;

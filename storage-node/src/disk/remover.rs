@@ -38,6 +38,7 @@ struct Removal {
 pub(crate) struct Remover {
     queue: Option<SyncSender<Removal>>,
     stopping: Arc<AtomicBool>,
+    hurry: Arc<AtomicBool>,
     clock: Clock,
     thread: Option<JoinHandle<()>>,
 }
@@ -45,6 +46,8 @@ pub(crate) struct Remover {
 struct Running {
     queue: Receiver<Removal>,
     stopping: Arc<AtomicBool>,
+    /// Nothing waits for its time: the disk is nearly full.
+    hurry: Arc<AtomicBool>,
     clock: Clock,
     delayed: BTreeMap<(Millis, u64), Doomed>,
     next_number: u64,
@@ -55,9 +58,11 @@ impl Remover {
     pub(crate) fn start(directory: usize, clock: Clock) -> io::Result<Self> {
         let (sender, queue) = sync_channel(QUEUE_MAX);
         let stopping = Arc::new(AtomicBool::new(false));
+        let hurry = Arc::new(AtomicBool::new(false));
         let running = Running {
             queue,
             stopping: Arc::clone(&stopping),
+            hurry: Arc::clone(&hurry),
             clock,
             delayed: BTreeMap::new(),
             next_number: 0,
@@ -65,7 +70,12 @@ impl Remover {
         let thread = std::thread::Builder::new()
             .name(format!("weir-remove-{directory}"))
             .spawn(move || running.run())?;
-        Ok(Self { queue: Some(sender), stopping, clock, thread: Some(thread) })
+        Ok(Self { queue: Some(sender), stopping, hurry, clock, thread: Some(thread) })
+    }
+
+    /// Whether the delays are passed over, because the disk is nearly full.
+    pub(crate) fn set_hurry(&self, hurry: bool) {
+        self.hurry.store(hurry, Ordering::Relaxed);
     }
 
     /// Has the files removed, after a while.
@@ -103,7 +113,7 @@ impl Running {
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return,
             }
-            let now = self.clock.monotonic();
+            let now = self.now();
             while let Some(first) = self.delayed.first_entry().filter(|first| first.key().0 <= now) {
                 remove(first.remove());
                 if self.stopping.load(Ordering::Acquire) {
@@ -114,11 +124,19 @@ impl Running {
     }
 
     fn take(&mut self, removal: Removal) {
-        if removal.due <= self.clock.monotonic() || self.delayed.len() >= DELAYED_MAX {
+        if removal.due <= self.now() || self.delayed.len() >= DELAYED_MAX {
             return remove(removal.doomed);
         }
         self.next_number += 1;
         self.delayed.insert((removal.due, self.next_number), removal.doomed);
+    }
+
+    /// The time by which removals are due.
+    fn now(&self) -> Millis {
+        match self.hurry.load(Ordering::Relaxed) {
+            true => Millis(i64::MAX),
+            false => self.clock.monotonic(),
+        }
     }
 
     fn wait(&self) -> Duration {

@@ -25,6 +25,7 @@ use crate::clock::Clock;
 use crate::disk::event::{DeleteRecords, Produce};
 use crate::disk::event_queue::Permit;
 use crate::disk::housekeeping::AppendClock;
+use crate::disk::space::SpaceGate;
 use crate::partition::PartitionMetrics;
 use crate::partition::handle::Shared;
 use crate::partition::{ProduceOutcome, TopicSettings};
@@ -83,6 +84,7 @@ pub(crate) struct Slot {
     pub(crate) noted_deadline: Option<Millis>,
     clock: Clock,
     append_clock: AppendClock,
+    space: Arc<SpaceGate>,
     metrics: PartitionMetrics,
 }
 
@@ -92,7 +94,7 @@ impl Slot {
         me: NodeId,
         log: Log,
         shared: Arc<Shared>,
-        (clock, append_clock): (Clock, AppendClock),
+        (clock, append_clock, space): (Clock, AppendClock, Arc<SpaceGate>),
         metrics: PartitionMetrics,
         replication: Arc<Replication>,
     ) -> Self {
@@ -120,6 +122,7 @@ impl Slot {
             noted_deadline: None,
             clock,
             append_clock,
+            space,
             metrics,
         }
     }
@@ -143,6 +146,12 @@ impl Slot {
 
     /// A client's batch.
     pub(crate) fn produce(&mut self, produce: Produce) {
+        if self.replica.view().standing == Standing::Leader && !self.has_room_for(produce.bytes.len()) {
+            self.metrics.on_refusal();
+            // Whoever asked may have gone.
+            _ = produce.reply.send(Err(ProduceError::DiskFull));
+            return;
+        }
         let ticket = self.new_ticket();
         let header = produce.header;
         let proposal = Proposal {
@@ -336,6 +345,7 @@ impl Slot {
         match self.log.append(&bytes, &[header], self.append_clock.now_ms()) {
             Ok(appended) => {
                 self.metrics.on_append(bytes.len());
+                self.space.on_written(bytes.len());
                 let size = bytes.len();
                 if self.replicating.has_followers() {
                     self.shared.tail.push(base_offset, Offset(appended.end), bytes.freeze());

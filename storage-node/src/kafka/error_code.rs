@@ -119,7 +119,10 @@ impl From<ProduceError> for KafkaError {
             ProduceError::InvalidProducerEpoch { .. } => ErrorCode::InvalidProducerEpoch,
             ProduceError::InvalidTxnState { .. } => ErrorCode::InvalidTxnState,
             ProduceError::TransactionCoordinatorFenced { .. } => ErrorCode::TransactionCoordinatorFenced,
-            ProduceError::WriteRefused | ProduceError::LogFailed => ErrorCode::KafkaStorageError,
+            // Clients retry it, and it is the one that says that a disk is why.
+            ProduceError::WriteRefused | ProduceError::DiskFull | ProduceError::LogFailed => {
+                ErrorCode::KafkaStorageError
+            }
         };
         Self::new(code, error.to_string())
     }

@@ -233,6 +233,11 @@ impl Partitions {
         self.directories.iter().map(|directory| &directory.data)
     }
 
+    /// Why a data directory, given by its place, is offline, if it is.
+    pub(crate) fn failure_of(&self, directory: usize) -> Option<String> {
+        self.directories.get(directory).and_then(|directory| directory.health.failure())
+    }
+
     /// The copies in a data directory, given by its place, with their sizes.
     pub(crate) fn copies_in(&self, directory: usize) -> Vec<CopySize> {
         let copies = self.copies.read();
@@ -446,7 +451,7 @@ impl Partitions {
         TopicSettings::resolve(&view, local.id.topic, &local.topic_name, &self.config.limits.topic)
     }
 
-    /// The directory that has the copy, else the one with the fewest copies.
+    /// The directory that has the copy, also where it has failed, else the one with the fewest copies of those that work.
     fn place(&self, id: TopicPartition) -> usize {
         let mut placed = self.placed.lock();
         if let Some(&place) = placed.get(&id) {
@@ -456,7 +461,8 @@ impl Partitions {
         for &place in placed.values() {
             counts[place] += 1;
         }
-        let place = (0..counts.len()).min_by_key(|&place| counts[place]).unwrap_or(0);
+        let works = |place: &usize| self.directories[*place].health.failure().is_none();
+        let place = (0..counts.len()).filter(works).min_by_key(|&place| counts[place]).unwrap_or(0);
         placed.insert(id, place);
         place
     }

@@ -7,7 +7,7 @@ use crate::partition::stalling_disk::StallingDisk;
 use crate::partition::{ProduceOutcome, ValidBatch};
 use crate::test_node::{live_node, topic, topic_id};
 use bytes::Bytes;
-use log_engine::{DataDirOptions, Disk, SimDisk, SimFault};
+use log_engine::{DataDirOptions, Disk, OpenMode, SimDisk, SimFault};
 use proto_types::ids::{LeaderEpoch, MetadataIndex, Millis, Offset, PartitionEpoch};
 use proto_types::metadata::{MetadataChange, PartitionState, topic_partition};
 use rand::rngs::StdRng;
@@ -26,8 +26,11 @@ struct World {
 }
 
 impl World {
+    /// Where nothing is reserved: the disk itself refuses.
     async fn open(disk: &Arc<SimDisk>, epoch: i32) -> Self {
-        Self::open_with(Arc::clone(disk) as Arc<dyn Disk>, epoch, PartitionLimits::default()).await
+        let mut limits = PartitionLimits::default();
+        limits.housekeeping.reserve_bytes = 0;
+        Self::open_with(Arc::clone(disk) as Arc<dyn Disk>, epoch, limits).await
     }
 
     async fn open_with(disk: Arc<dyn Disk>, epoch: i32, limits: PartitionLimits) -> Self {
@@ -40,13 +43,28 @@ impl World {
         limits: PartitionLimits,
         topic_configs: &[(&str, &str)],
     ) -> Self {
+        Self::open_in(disk, 1, epoch, limits, topic_configs).await
+    }
+
+    /// In the first so many of two directories.
+    async fn open_in(
+        disk: Arc<dyn Disk>,
+        directories: usize,
+        epoch: i32,
+        limits: PartitionLimits,
+        topic_configs: &[(&str, &str)],
+    ) -> Self {
         let options = DataDirOptions {
             cluster_id: "c".into(),
             node_id: 1,
             new_directory_id: uuid::Uuid::from_u128(1),
             descriptors_max: 100,
         };
-        let data = DataDir::open(disk, Path::new("data"), &options);
+        let paths = ["data", "more-data"].map(Path::new);
+        let data: Vec<_> = paths[..directories]
+            .iter()
+            .map(|path| DataDir::open(Arc::clone(&disk), path, &options).unwrap())
+            .collect();
         let clock = Clock::start();
         let config = PartitionsConfig {
             node: NodeId(1),
@@ -56,7 +74,7 @@ impl World {
             metrics: PartitionMetrics::default(),
             replication: crate::replication::Replication::alone(),
         };
-        let partitions = Partitions::start(config, vec![data.unwrap()]).unwrap();
+        let partitions = Partitions::start(config, data).unwrap();
         let mut image = ClusterImage::empty();
         let mut changes = live_node(1);
         changes.extend(topic(1, "t", PARTITIONS, &[1]));
@@ -231,22 +249,95 @@ async fn a_full_disk_refuses_and_recovers() {
 }
 
 #[tokio::test]
-async fn a_failed_sync_takes_one_partition_offline_and_no_other() {
+async fn a_failed_sync_takes_its_directory_offline_and_no_other() {
     let disk = SimDisk::new(1);
-    let world = World::open(&disk, 1).await;
+    let open =
+        |epoch| World::open_in(Arc::clone(&disk) as Arc<dyn Disk>, 2, epoch, PartitionLimits::default(), &[]);
+    let world = open(1).await;
+    assert_ne!(world.handle(0).directory(), world.handle(1).directory());
     world.produce(0, Acks::All, 1, 0).await.unwrap();
     disk.inject(SimFault::Sync(".log".into()));
     assert_eq!(world.produce(0, Acks::All, 1, 1).await, Err(ProduceError::LogFailed));
     assert_eq!(world.produce(0, Acks::Leader, 1, 1).await, Err(ProduceError::LogFailed));
     assert_eq!(world.handle(0).view().check_leader(-1), Err(LeadershipError::LogFailed));
     world.produce(1, Acks::All, 2, 0).await.unwrap();
+    let failed = world.handle(0).directory();
+    assert!(world.partitions.failure_of(failed).is_some());
+    assert_eq!(world.partitions.metrics().disks().failures().len(), 1);
+    // What was there is not made anew where a disk works; what is new comes to stand there.
+    let id = |partition| topic_partition(topic_id(1), partition);
+    assert_eq!(world.partitions.place(id(0)), failed);
+    for new in 10..14 {
+        assert_ne!(world.partitions.place(id(new)), failed);
+    }
     // The next start verifies what is there, and goes on from it.
-    let world = world.power_cut(&disk, 2).await;
+    world.partitions.close().await;
+    drop(world);
+    disk.restart();
+    let world = open(2).await;
     assert_eq!(world.read(0)[0], (0, value(1, 0)));
     let end = world.handle(0).view().end;
     let next = world.produce(0, Acks::All, 1, 1).await.unwrap();
     assert!(next.base_offset == end || next.base_offset.0 == 1, "{next:?}");
     world.partitions.close().await;
+}
+
+#[tokio::test]
+async fn a_failed_directory_takes_all_that_is_in_it_along_and_opens_nothing_more() {
+    let disk = SimDisk::new(1);
+    let world = World::open(&disk, 1).await;
+    world.produce(0, Acks::All, 1, 0).await.unwrap();
+    world.produce(1, Acks::All, 2, 0).await.unwrap();
+    disk.inject(SimFault::Write(".log".into()));
+    assert_eq!(world.produce(0, Acks::All, 1, 1).await, Err(ProduceError::LogFailed));
+    wait_for(|| world.handle(1).view().standing == Standing::Failed).await;
+    let mut failed = world.partitions.failed();
+    failed.sort_unstable();
+    assert_eq!(failed, [topic_partition(topic_id(1), 0), topic_partition(topic_id(1), 1)]);
+    // It is served what a reader finds in memory, and no more is written.
+    assert_eq!(world.produce(1, Acks::Leader, 2, 1).await, Err(ProduceError::LogFailed));
+    let world = world.power_cut(&disk, 2).await;
+    assert_eq!(world.read(0)[0], (0, value(1, 0)));
+    assert_eq!(world.read(1)[0], (0, value(2, 0)));
+}
+
+/// Clients are refused before the disk is full, the logs of coordinators are not, and it all goes on when there is room.
+#[tokio::test]
+async fn below_the_reserve_producers_are_refused_until_there_is_room() {
+    let disk = SimDisk::new(1);
+    let limits = PartitionLimits::default();
+    let world = World::open_with(Arc::clone(&disk) as Arc<dyn Disk>, 1, limits).await;
+    world.produce(0, Acks::All, 1, 0).await.unwrap();
+    // A sixteenth of the disk is reserved; half of that is left.
+    const CAPACITY: u64 = 4 << 20;
+    let filler = disk.open(Path::new("data/filler"), OpenMode::CreateNew).unwrap();
+    filler.set_len(CAPACITY - CAPACITY / 32 - disk.used_bytes()).unwrap();
+    disk.set_capacity(Some(CAPACITY));
+    wait_for_refusal(&world, true).await;
+    assert_eq!(world.read(0), [(0, value(1, 0))], "it can be read");
+    let deleted = world.handle(0).delete_records(None).await;
+    assert_eq!(deleted, Ok(Offset(1)), "and shortened");
+    filler.set_len(0).unwrap();
+    wait_for_refusal(&world, false).await;
+    assert!(world.read(0).is_empty());
+    world.produce(1, Acks::All, 9, 0).await.unwrap();
+}
+
+/// Sends to a partition until it is refused, or not any more.
+async fn wait_for_refusal(world: &World, refused: bool) {
+    let began = Clock::start();
+    let mut sequence = 0;
+    loop {
+        let answer = world.produce(1, Acks::All, 5 + i64::from(refused), sequence).await;
+        match answer {
+            Ok(_) if !refused => return,
+            Ok(_) => sequence += 1,
+            Err(ProduceError::DiskFull) if refused => return,
+            Err(error) => assert_eq!(error, ProduceError::DiskFull),
+        }
+        assert!(began.monotonic().0 < WAIT_MS, "it does not come");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
 }
 
 #[tokio::test]

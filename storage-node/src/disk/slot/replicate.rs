@@ -230,9 +230,13 @@ impl Slot {
         let taken = self.replicating.batches.take().filter(|(of, _)| *of == ticket);
         let (_, batches) =
             taken.expect("only batches lead to an append of such, and they are kept until then");
+        if !self.has_room_for(batches.bytes.len()) {
+            return Input::AppendRefused;
+        }
         match self.log.append(&batches.bytes, &batches.headers, self.append_clock.now_ms()) {
             Ok(appended) => {
                 self.metrics.on_append(batches.bytes.len());
+                self.space.on_written(batches.bytes.len());
                 self.flush_wanted |= appended.rolled;
                 self.note_uncommitted(Offset(appended.end), batches.bytes.len());
                 self.share_epochs();

@@ -33,6 +33,11 @@ impl Slot {
         }
     }
 
+    /// Whether a batch may be written without touching the reserve, which is kept for the partitions of coordinators.
+    pub(super) fn has_room_for(&self, bytes: usize) -> bool {
+        self.settings.is_internal() || self.space.admits(bytes)
+    }
+
     fn expire_records(&mut self, time: HouseTime) -> usize {
         let view = self.replica.view();
         let limits = self.settings.retention;
@@ -52,6 +57,19 @@ impl Slot {
             "records were kept long enough"
         );
         expiry.segments
+    }
+
+    /// Why the disk counts as failed, if it was this log that met the failure.
+    pub(crate) fn device_failure(&self) -> Option<&str> {
+        self.log.device_failure()
+    }
+
+    /// The directory is offline: this copy is of no use either, whether it has met the failure or not.
+    pub(crate) fn go_offline(&mut self) {
+        if self.replica.view().standing != Standing::Failed {
+            self.metrics.on_log_failed();
+            self.step(Input::LogFailed);
+        }
     }
 
     /// Files of segments that went, and how long they are kept all the same (`file.delete.delay.ms`).

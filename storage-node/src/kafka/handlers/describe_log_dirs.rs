@@ -29,7 +29,10 @@ pub(crate) async fn handle(
         let topics = by_topic(&image, copies, asked.as_ref());
         let log_dir = Str::from(path.display().to_string());
         // A disk that does not answer must not hold up a worker.
-        let volume = node.partitions().read_pool().run(move || volume(&path)).await.ok().flatten();
+        let volume = match node.partitions().failure_of(place) {
+            Some(_) => None,
+            None => node.partitions().read_pool().run(move || volume(&path)).await.ok().flatten(),
+        };
         let (error_code, total_bytes, usable_bytes) = match volume {
             Some((total, usable)) => (ErrorCode::None, total, usable),
             None => (ErrorCode::KafkaStorageError, -1, -1),
