@@ -246,12 +246,12 @@ impl Log {
                 self.dirty.files.remove(&file.id());
             }
         }
-        let _index_stays = segment.aborted().hold();
         self.forget_segment(segment);
     }
 
     /// Removes a segment's files.
     fn remove_segment(&mut self, segment: &Segment) -> Result<(), FileError> {
+        let _index_stays = segment.aborted().hold();
         self.let_go(segment);
         let removed = remove_segment_files(&**self.data.disk(), &self.dir, segment.base_offset());
         // A late reader may have opened one again; the cache would keep its space for long.

@@ -51,6 +51,7 @@ impl Log {
     /// Gives the files of a segment other names, under which no start takes them for part of the log. A directory may be
     /// too full for that: then they are removed at once.
     pub(crate) fn detach_segment(&mut self, segment: &Segment) -> Result<(), FileError> {
+        let _index_stays = segment.aborted().hold();
         self.let_go(segment);
         let base = segment.base_offset();
         let disk = self.data.disk().clone();
