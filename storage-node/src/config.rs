@@ -27,6 +27,9 @@ pub use limits::Limits;
 /// `WEIR_STORAGE_NODE_HTTP__ADDRESS=127.0.0.1:9292`.
 pub const ENV_PREFIX: &str = "WEIR_STORAGE_NODE_";
 
+/// Retention begins its work so long after the start, as in Kafka.
+const FIRST_RETENTION_WALK_MS: i64 = 30_000;
+
 /// What stands for a connection that may be idle for ever.
 const IDLE_FOR_EVER: Duration = Duration::from_hours(24 * 365);
 
@@ -392,6 +395,7 @@ impl Config {
             },
             housekeeping: HousekeepingLimits {
                 check_interval_ms: self.kafka_number("log.retention.check.interval.ms"),
+                first_walk_ms_max: FIRST_RETENTION_WALK_MS,
                 clock: self.limits.clock(),
                 reserve_bytes: self.limits.disk_reserve_bytes,
             },

@@ -13,8 +13,6 @@ use crate::clock::Clock;
 use crate::disk::metrics::DirectoryMetrics;
 use crate::disk::space::RESERVE_BYTES_DEFAULT;
 
-/// The first walk begins so long after the start at the latest, as in Kafka.
-const FIRST_WALK_MS_MAX: i64 = 30_000;
 /// Milliseconds of one look that a walk may take.
 const WALK_BUDGET_MS: i64 = 20;
 /// Pause between two walks where the disk is nearly full.
@@ -25,6 +23,8 @@ const HURRIED_WALK_MS: i64 = 1_000;
 pub(crate) struct HousekeepingLimits {
     /// `log.retention.check.interval.ms`.
     pub(crate) check_interval_ms: i64,
+    /// The first walk begins so long after the start at the latest.
+    pub(crate) first_walk_ms_max: i64,
     /// When the clock is not believed.
     pub(crate) clock: ClockLimits,
     /// Bytes of each disk that are kept free for what must go on when it is full; on a small disk a sixteenth.
@@ -34,7 +34,12 @@ pub(crate) struct HousekeepingLimits {
 impl Default for HousekeepingLimits {
     fn default() -> Self {
         let clock = ClockLimits { jump_ms_max: 3_600_000, down_ms_max: 604_800_000, doubt_ms: 86_400_000 };
-        Self { check_interval_ms: 300_000, clock, reserve_bytes: RESERVE_BYTES_DEFAULT }
+        Self {
+            check_interval_ms: 300_000,
+            first_walk_ms_max: 300_000,
+            clock,
+            reserve_bytes: RESERVE_BYTES_DEFAULT,
+        }
     }
 }
 
@@ -99,7 +104,7 @@ impl Housekeeping {
         }
         metrics.set_clock_doubted(!guard.is_believed());
         let offset_ms = Arc::new(AtomicI64::new(guard.append_offset_ms()));
-        let first = limits.check_interval_ms.min(FIRST_WALK_MS_MAX);
+        let first = limits.check_interval_ms.min(limits.first_walk_ms_max);
         Self {
             limits,
             clock,

@@ -262,8 +262,8 @@ async fn a_failed_sync_takes_its_directory_offline_and_no_other() {
     assert_eq!(world.handle(0).view().check_leader(-1), Err(LeadershipError::LogFailed));
     world.produce(1, Acks::All, 2, 0).await.unwrap();
     let failed = world.handle(0).directory();
+    wait_for(|| world.partitions.metrics().disks().failures().len() == 1).await;
     assert!(world.partitions.failure_of(failed).is_some());
-    assert_eq!(world.partitions.metrics().disks().failures().len(), 1);
     // What was there is not made anew where a disk works; what is new comes to stand there.
     let id = |partition| topic_partition(topic_id(1), partition);
     assert_eq!(world.partitions.place(id(0)), failed);
