@@ -115,6 +115,7 @@ impl Producer {
                 | ProduceError::Busy
                 | ProduceError::TooManyTransactions { .. }
                 | ProduceError::WriteRefused
+                | ProduceError::DiskFull
                 | ProduceError::LogFailed,
             ) => Verdict::Again,
         }

@@ -442,6 +442,7 @@ pub(crate) fn mark_of(error: &ProduceError) -> &'static str {
         ProduceError::TransactionCoordinatorFenced { .. } => "refused: coordinator epoch",
         ProduceError::Busy => "refused: busy",
         ProduceError::WriteRefused => "refused: full disk",
+        ProduceError::DiskFull => "refused: the reserve of the disk",
         ProduceError::LogFailed => "refused: log failed",
     }
 }
