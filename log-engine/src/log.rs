@@ -60,6 +60,8 @@ pub struct Log {
     reserved: u64,
     /// When the active segment was appended to.
     pub(crate) append_times: AppendTimes,
+    /// Space that may be reserved ahead, whatever the configuration says.
+    pub(crate) ahead_bytes_max: u64,
     /// Broker time when the log was opened.
     pub(crate) opened_ms: i64,
     /// No append is noted for earlier than this.
@@ -122,6 +124,7 @@ impl Log {
             epochs_written: Arc::new(Mutex::new(0)),
             reserved: 0,
             append_times: AppendTimes::default(),
+            ahead_bytes_max: u64::MAX,
             opened_ms: now_ms,
             append_floor_ms: i64::MIN,
             detached: Vec::new(),
@@ -326,7 +329,7 @@ impl Log {
         let pin = self.dirty_file(segment.log(), OpenMode::ReadWrite).map_err(|e| self.write_failed(e))?;
         let file = pin.file();
         let end = position + bytes.len() as u64;
-        let ahead = self.config.reserve_bytes;
+        let ahead = self.config.reserve_bytes.min(self.ahead_bytes_max);
         if ahead > 0 && end > self.reserved && position >= ahead {
             self.reserved = (end + ahead).min(self.config.segment_bytes.max(end));
             file.reserve(position, self.reserved - position);

@@ -53,6 +53,12 @@ impl Log {
         self.config.roll_limits(seed ^ base_offset.unsigned_abs())
     }
 
+    /// Reserves no more than this ahead of the segment that grows, from the next append on: on a disk that fills up, room
+    /// that is set aside for one log is missing for everything else.
+    pub fn limit_space_ahead(&mut self, bytes: u64) {
+        self.ahead_bytes_max = bytes;
+    }
+
     /// Ends the active segment if it has been open for longer than `segment.ms`. Answers whether it did; then the log
     /// wants to be flushed.
     pub fn roll_if_idle(&mut self, now_ms: i64) -> Result<bool, LogError> {

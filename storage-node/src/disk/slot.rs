@@ -342,6 +342,7 @@ impl Slot {
         }
         header.base_offset = base_offset.0;
         header.partition_leader_epoch = leader_epoch.0;
+        self.log.limit_space_ahead(self.space.ahead_bytes_max());
         match self.log.append(&bytes, &[header], self.append_clock.now_ms()) {
             Ok(appended) => {
                 self.metrics.on_append(bytes.len());

@@ -28,6 +28,11 @@ impl SpaceGate {
         !self.is_closed.load(Ordering::Relaxed) && self.room_bytes.load(Ordering::Relaxed) >= bytes as u64
     }
 
+    /// What one log may set aside: a small part of what there is, since all of them do.
+    pub(crate) fn ahead_bytes_max(&self) -> u64 {
+        self.room_bytes.load(Ordering::Relaxed) / 16
+    }
+
     /// So much was written.
     pub(crate) fn on_written(&self, bytes: usize) {
         let left = self.room_bytes.load(Ordering::Relaxed).saturating_sub(bytes as u64);

@@ -233,6 +233,7 @@ impl Slot {
         if !self.has_room_for(batches.bytes.len()) {
             return Input::AppendRefused;
         }
+        self.log.limit_space_ahead(self.space.ahead_bytes_max());
         match self.log.append(&batches.bytes, &batches.headers, self.append_clock.now_ms()) {
             Ok(appended) => {
                 self.metrics.on_append(batches.bytes.len());
