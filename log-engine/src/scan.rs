@@ -87,6 +87,7 @@ pub(crate) struct HeaderScan {
     path: Arc<Path>,
     position: u64,
     end: u64,
+    base_offset: i64,
     /// The least base offset that the next batch may have.
     offset_min: i64,
     warm: bool,
@@ -95,14 +96,14 @@ pub(crate) struct HeaderScan {
 }
 
 impl HeaderScan {
-    /// Walks from `position`, which must be the start of a batch, to `end`. `offset_min` is the least offset that
-    /// may stand there, the segment's base offset for one.
+    /// Walks from `position`, which must be the start of a batch, to `end`. `base_offset` is the segment's: offsets in it are
+    /// at least that, and within reach of its indexes.
     pub(crate) fn new(
         file: Arc<dyn DiskFile>,
         path: &Arc<Path>,
         position: u64,
         end: u64,
-        offset_min: i64,
+        base_offset: i64,
         warm: bool,
     ) -> HeaderScan {
         HeaderScan {
@@ -110,7 +111,8 @@ impl HeaderScan {
             path: path.clone(),
             position,
             end,
-            offset_min,
+            base_offset,
+            offset_min: base_offset,
             warm,
             block: Vec::new(),
             block_at: 0,
@@ -136,6 +138,12 @@ impl HeaderScan {
         let Some(next) = header.base_offset.checked_add(i64::from(header.last_offset_delta) + 1) else {
             return Err(self.damaged("batch ends beyond the last offset".into()));
         };
+        // The offset is not under the batch's checksum.
+        if next - 1 - self.base_offset > i64::from(i32::MAX) {
+            return Err(
+                self.damaged(format!("batch has offset {}, out of its segment's reach", header.base_offset))
+            );
+        }
         let found = Found { position: self.position, header };
         self.position = found.end();
         self.offset_min = next;
