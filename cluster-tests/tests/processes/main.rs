@@ -7,6 +7,7 @@ mod group_members;
 mod groups_cli;
 mod kill9;
 mod proof_of_death;
+mod repair;
 mod replication;
 mod separate_daemons;
 mod weir_dev;
