@@ -24,7 +24,7 @@ fn fill(at: &str) -> Vec<String> {
         &["--create", "--topic", "t", "--partitions", "1", "--config", "segment.bytes=1048576"],
         b"",
     );
-    let lines: Vec<String> = (0..RECORDS).map(|n| format!("record {n} {}", "payload ".repeat(40))).collect();
+    let lines: Vec<String> = (0..RECORDS).map(|n| format!("record {n} {}", "payload ".repeat(130))).collect();
     for (codec, part) in ["none", "gzip", "snappy", "lz4", "zstd"].iter().zip(lines.chunks(RECORDS / 5)) {
         let options =
             ["-P", "-t", "t", "-z", codec, "-X", "enable.idempotence=true", "-X", "batch.size=16000"];

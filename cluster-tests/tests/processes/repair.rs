@@ -46,7 +46,7 @@ fn rot_on_a_follower_and_on_a_leader_is_found_and_mended() {
     let settings = ["limits.scrub_period_ms=500", "limits.scrub_bytes_per_second=1000000000"];
     let shape = Shape {
         controllers: 1,
-        coordinators: 0,
+        coordinators: 1,
         node_settings: settings.map(str::to_owned).to_vec(),
         ..Shape::default()
     };
