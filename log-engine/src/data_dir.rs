@@ -251,7 +251,11 @@ pub(crate) fn remove_dir_and_files(disk: &dyn Disk, dir: &Path) -> Result<(), Fi
             Ok(()) | Err(_) => {}
         }
     }
-    disk.remove_dir(dir).map_err(|e| FileError::new("remove", dir, e))
+    match disk.remove_dir(dir) {
+        // Somebody else may be at it too: what a log left is removed in the background, and before its name is used again.
+        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(FileError::new("remove", dir, e)),
+        Ok(()) | Err(_) => Ok(()),
+    }
 }
 
 fn consume_clean_marker(disk: &dyn Disk, path: &Path) -> Result<bool, FileError> {
