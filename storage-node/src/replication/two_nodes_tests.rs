@@ -10,6 +10,7 @@ use super::{FollowerLanes, IsrProposals, Replication, ReplicationLimits, Replica
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::controller_port::{ControllerFailure, ControllerPort};
+use crate::disk::event::MarkerToWrite;
 use crate::partition::stalling_disk::StallingDisk;
 use crate::partition::tail::TailBudget;
 use crate::partition::{
@@ -19,6 +20,7 @@ use crate::published_image::PublishedImage;
 use crate::test_node::{live_node, topic, topic_id};
 use bytes::Bytes;
 use log_engine::{DataDir, DataDirOptions, Disk, RealDisk};
+use log_engine_core::{MarkerEpochRule, TransactionOutcome};
 use parking_lot::Mutex;
 use proto_types::controller_api::{ControllerReply, ControllerRequest};
 use proto_types::ids::{BrokerEpoch, MetadataIndex, Millis, NodeId, Offset, PartitionEpoch};
@@ -185,7 +187,15 @@ impl Node {
     }
 
     async fn produce(&self, partition: i32, value: &[u8]) -> Result<Offset, ProduceError> {
-        let mut builder = BatchBuilder::new();
+        self.produce_with(partition, BatchBuilder::new(), value).await
+    }
+
+    async fn produce_with(
+        &self,
+        partition: i32,
+        mut builder: BatchBuilder,
+        value: &[u8],
+    ) -> Result<Offset, ProduceError> {
         builder.push(1_000, None, Some(value), &[]).expect("small");
         let bytes = Bytes::from(builder.build());
         let header = BatchHeader::parse(&bytes).expect("just built");
@@ -285,6 +295,44 @@ async fn the_follower_has_what_the_leader_has_byte_for_byte() {
         })
         .await;
     }
+    world.close().await;
+}
+
+/// What consumers may read of transactions, they may read of followers too (KIP-392).
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_follower_knows_transactions_as_its_leader_does() {
+    let world = World::start(1, small_limits()).await;
+    let (leader, follower) = (&world.nodes[&1], &world.nodes[&2]);
+    for n in 0..40 {
+        let producer = i64::from(n % 4);
+        let builder = BatchBuilder::new().producer(producer, 0, n / 4).transactional();
+        leader.produce_with(0, builder, b"in a transaction").await.expect("both nodes take it");
+        // The last transaction of each producer but one stays open.
+        if n % 3 == 0 || n >= 39 {
+            let marker = MarkerToWrite {
+                producer_id: producer,
+                producer_epoch: 0,
+                coordinator_epoch: 1,
+                outcome: if n % 2 == 0 { TransactionOutcome::Commit } else { TransactionOutcome::Abort },
+                epoch_rule: MarkerEpochRule::NotOlder,
+            };
+            let deadline = Millis(leader.clock.monotonic().0 + 20_000);
+            leader.handle(0).write_marker(marker, deadline).await.expect("both nodes take it");
+        }
+    }
+    let view = leader.handle(0).view();
+    assert!(view.high_watermark == view.end && view.last_stable < view.end, "{view:?}");
+    until("the follower hears what is committed", || {
+        follower.handle(0).view().high_watermark == view.high_watermark
+    })
+    .await;
+    assert_eq!(follower.handle(0).view().last_stable, view.last_stable);
+    let aborted = |node: &Node| {
+        let handle = node.handle(0);
+        handle.reader().aborted_transactions(0, view.last_stable.0).expect("readable")
+    };
+    assert!(!aborted(leader).is_empty());
+    assert_eq!(aborted(follower), aborted(leader));
     world.close().await;
 }
 
