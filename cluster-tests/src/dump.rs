@@ -63,6 +63,47 @@ pub fn dump_partition(dir: &Path) -> PartitionDump {
     dump
 }
 
+/// What the tool says of a partition's transactions.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct TransactionsDump {
+    /// Entries of all transaction indexes: producer, first, last and last stable offset.
+    pub aborted: Vec<[i64; 4]>,
+    /// Markers in the log: offset, and whether it commits.
+    pub markers: Vec<(i64, bool)>,
+    /// Producers in the newest snapshot: id, epoch of the last marker's coordinator, first offset of the open transaction (−1:
+    /// none).
+    pub producers: Vec<[i64; 3]>,
+}
+
+/// Reads the markers, transaction indexes and newest snapshot of a partition with the stock tool.
+pub fn dump_transactions(dir: &Path) -> TransactionsDump {
+    let mut dump = TransactionsDump::default();
+    for line in run(&["--print-data-log"], &files(dir, "log")).lines() {
+        let marker = line.split_once("endTxnMarker: ").map(|(_, marker)| marker.starts_with("COMMIT"));
+        dump.markers.extend(marker.map(|commits| (number(line, "offset: "), commits)));
+    }
+    for line in run(&[], &files(dir, "txnindex")).lines().filter(|line| line.contains("lastStableOffset: ")) {
+        let fields = ["producerId: ", "firstOffset: ", "lastOffset: ", "lastStableOffset: "];
+        dump.aborted.push(fields.map(|field| number(line, field)));
+    }
+    if let Some(newest) = files(dir, "snapshot").pop() {
+        let text = run(&[], &[newest]);
+        for line in text.lines().filter(|line| line.starts_with("producerId: ")) {
+            let fields = ["producerId: ", "coordinatorEpoch: ", "currentTxnFirstOffset: "];
+            dump.producers.push(fields.map(|field| number(line, field)));
+        }
+    }
+    dump
+}
+
+/// The number behind a field's name, which may be wrapped in words and brackets; −1 if there is none.
+fn number(line: &str, field: &str) -> i64 {
+    let (_, rest) = line.split_once(field).unwrap_or_else(|| panic!("no {field:?} in {line}"));
+    let value = rest.split(' ').next().unwrap_or_default();
+    let digits: String = value.chars().filter(|c| c.is_ascii_digit() || *c == '-').collect();
+    digits.parse().unwrap_or(-1)
+}
+
 fn read_records(dump: &mut PartitionDump, text: &str) {
     for line in text.lines() {
         let Some(record) = line.strip_prefix("| offset: ") else { continue };
