@@ -27,6 +27,13 @@ pub fn kcat(bootstrap: &str, args: &[&str], input: &[u8]) -> String {
     succeed("kcat", tools::run_with_input(command, input).expect("kcat is installed"))
 }
 
+/// Runs kcat, which may fail.
+pub fn kcat_output(bootstrap: &str, args: &[&str], input: &[u8]) -> Output {
+    let mut command = Command::new("kcat");
+    command.args(["-b", bootstrap]).args(args);
+    tools::run_with_input(command, input).expect("kcat is installed")
+}
+
 /// Reads a whole topic with kcat.
 pub fn kcat_read(bootstrap: &str, topic: &str) -> Vec<ReadRecord> {
     let format = "%p\t%o\t%K\t%k\t%s\n";

@@ -3,11 +3,13 @@
 mod clock_jumps;
 mod coordinators;
 mod daemons;
+mod full_disk;
 mod group_members;
 mod groups_cli;
 mod kill9;
 mod proof_of_death;
 mod repair;
 mod replication;
+mod retention;
 mod separate_daemons;
 mod weir_dev;

@@ -1,0 +1,118 @@
+//! A small disk fills under load and empties again: producers are refused with a reason and go on when there is room,
+//! everything else works on, the process is never restarted, and nothing that was acknowledged is lost.
+
+use std::time::Duration;
+
+use cluster_tests::clients::{all_output, kafka_tool, kcat, kcat_output, kcat_read, weir};
+use cluster_tests::clock::wait_until;
+use cluster_tests::disks::Disks;
+use cluster_tests::guard::Guard;
+use cluster_tests::http;
+use cluster_tests::load::{Load, check_promises};
+use cluster_tests::replicated_cluster::{ReplicatedCluster, Shape};
+use cluster_tests::run_dir::RunDir;
+
+const DISK_MIB: u64 = 64;
+const NODE: &str = "storage-node-1";
+/// How long a change may take to be seen on a busy machine.
+const SEEN_LIMIT: Duration = Duration::from_secs(60);
+const RECORD_BYTES: usize = 900_000;
+const PROGRESS: usize = 200;
+
+/// Random enough that no codec makes much less of it, and no newline.
+fn large_record(seed: usize) -> Vec<u8> {
+    let mut state = seed as u64 + 1;
+    let mut byte = || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        b'a' + ((state >> 40) % 26) as u8
+    };
+    (0..RECORD_BYTES).map(|_| byte()).collect()
+}
+
+/// Sends large records until they do not fit any more, and says what the client was told then.
+fn fill(bootstrap: &str) -> String {
+    let lines: Vec<u8> =
+        (0..2 * DISK_MIB as usize).flat_map(|seed| large_record(seed).into_iter().chain([b'\n'])).collect();
+    let args = [
+        "-P",
+        "-t",
+        "filler",
+        "-p",
+        "0",
+        "-X",
+        "acks=all",
+        "-X",
+        "message.timeout.ms=25000",
+        "-X",
+        "queue.buffering.max.kbytes=200000",
+    ];
+    let output = kcat_output(bootstrap, &args, &lines);
+    all_output(&output)
+}
+
+fn metric(cluster: &mut ReplicatedCluster, name: &str) -> Option<f64> {
+    let (_, text) = http::get(cluster.node(1).http(), "/metrics")?;
+    text.lines().find_map(|line| line.strip_prefix(name)?.split_once("} ")?.1.parse().ok())
+}
+
+fn wait_for_full(cluster: &mut ReplicatedCluster, full: f64) {
+    let seen = wait_until(SEEN_LIMIT, || {
+        (metric(cluster, "weir_storage_node_disk_full{") == Some(full)).then_some(())
+    });
+    let free = metric(cluster, "weir_storage_node_disk_free_bytes{");
+    assert!(seen.is_some(), "weir_storage_node_disk_full should be {full}; {free:?} bytes are free");
+}
+
+#[test]
+fn a_small_disk_fills_under_load_and_empties_again() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("file systems can be mounted by root alone: nothing was tested");
+        return;
+    }
+    let run_dir = RunDir::new("full-disk");
+    let mounts = run_dir.join("disks");
+    let _guard = Guard::start("weir-full-disk", "weir-full-disk", &mounts).expect("a shell can be started");
+    let shape = Shape { controllers: 1, nodes: 1, ..Shape::default() };
+    let mut cluster =
+        ReplicatedCluster::prepare(run_dir.path(), &shape).expect("loopback needs no permission");
+    Disks::new(&run_dir.join("images"), &mounts).make(NODE, DISK_MIB).expect("root mounts a loop device");
+    cluster.daemons_mut().iter_mut().for_each(|daemon| daemon.start());
+    cluster.wait_ready();
+    let bootstrap = cluster.bootstrap();
+    for topic in ["kept", "filler"] {
+        kafka_tool("kafka-topics", &bootstrap, &["--create", "--topic", topic, "--partitions", "1"], b"");
+    }
+    kcat(&bootstrap, &["-P", "-t", "kept", "-p", "0", "-X", "acks=all"], b"first\n");
+    weir(&bootstrap, &["topic", "create", "promised", "--partitions", "1"], b"");
+    let load = Load::start(&bootstrap, "promised", 1, 50);
+    load.wait_for_progress(0, PROGRESS);
+
+    let told = fill(&bootstrap);
+    assert!(told.contains("Disk error") || told.contains("timed out"), "{}", &told[..told.len().min(2000)]);
+    wait_for_full(&mut cluster, 1.0);
+    assert_eq!(metric(&mut cluster, "weir_storage_time_to_full_seconds{"), Some(0.0));
+
+    // What does not write records of clients works on.
+    let refused = kcat_output(
+        &bootstrap,
+        &["-P", "-t", "kept", "-p", "0", "-X", "acks=all", "-X", "message.timeout.ms=1000"],
+        b"refused\n",
+    );
+    assert!(!refused.status.success(), "{}", all_output(&refused));
+    assert_eq!(kcat(&bootstrap, &["-C", "-t", "kept", "-o", "beginning", "-e"], b""), "first\n");
+    let group = ["-G", "readers", "kept", "-X", "auto.offset.reset=earliest", "-c", "1"];
+    assert_eq!(kcat(&bootstrap, &group, b""), "first\n");
+    let groups = kafka_tool("kafka-consumer-groups", &bootstrap, &["--list"], b"");
+    assert!(groups.contains("readers"), "{groups}");
+    kafka_tool("kafka-topics", &bootstrap, &["--create", "--topic", "more", "--partitions", "1"], b"");
+
+    kafka_tool("kafka-topics", &bootstrap, &["--delete", "--topic", "filler"], b"");
+    wait_for_full(&mut cluster, 0.0);
+    load.wait_for_progress(load.acknowledged(), PROGRESS);
+    assert_eq!(cluster.node(1).ended(), None);
+    let answers = load.finish();
+    check_promises(&answers, &kcat_read(&bootstrap, "promised"));
+    kcat(&bootstrap, &["-P", "-t", "kept", "-p", "0", "-X", "acks=all"], b"second\n");
+    assert_eq!(kcat(&bootstrap, &["-C", "-t", "kept", "-o", "beginning", "-e"], b""), "first\nsecond\n");
+    cluster.stop();
+}
