@@ -50,7 +50,6 @@ pub struct Log {
     pub(crate) bytes_since_snapshot: u64,
     pub(crate) dirty: Dirty,
     pub(crate) in_flight: Option<InFlight>,
-    pub(crate) next_ticket: u64,
     pub(crate) poisoned: Option<String>,
     /// It was the device that failed, and not for lack of space.
     pub(crate) device_failed: bool,
@@ -117,7 +116,6 @@ impl Log {
             bytes_since_snapshot: u64::from(unsnapshotted),
             dirty: Dirty { dir_is_new: recovered.dir_is_new, ..Dirty::default() },
             in_flight: None,
-            next_ticket: 1,
             poisoned: None,
             device_failed: false,
             epoch_version: 0,

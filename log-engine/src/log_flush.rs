@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::descriptors::Pin;
 use crate::error::{FileError, FlushError};
@@ -14,6 +14,10 @@ use crate::flush::{EpochFile, FlushDone, FlushHandle, FlushWork};
 use crate::flushed_ends::FlushedEnd;
 use crate::log::{Log, is_disk_full};
 use crate::snapshots;
+
+/// No two flushes of a process have the same number: an outcome that comes late is not taken for one of another log of the
+/// same name.
+static NEXT_TICKET: AtomicU64 = AtomicU64::new(1);
 
 /// What has changed since the last flush began.
 #[derive(Default)]
@@ -50,8 +54,7 @@ impl Log {
             return None;
         }
         let work = Arc::new(self.take_work());
-        let ticket = self.next_ticket;
-        self.next_ticket += 1;
+        let ticket = NEXT_TICKET.fetch_add(1, Ordering::Relaxed);
         let end = self.end();
         let record = self.record(end);
         self.in_flight = Some(InFlight { ticket, end, record, superseded: false, work: work.clone() });

@@ -10,14 +10,17 @@ use std::path::Path;
 use crate::data_dir::write_file;
 use crate::disk::Disk;
 use crate::error::{AppendError, FileError, LogError};
-use crate::log::{Log, is_disk_full};
+use crate::log::Log;
 
 pub(crate) const FILE_NAME: &str = "write-failed";
+/// What the system says of a device, or of a file system that has given up: EIO, ENXIO, ENODEV, EROFS, ESTALE, EUCLEAN.
+/// A process that is short of descriptors or memory says nothing about it.
+const OF_THE_DEVICE: [i32; 6] = [5, 6, 19, 30, 116, 117];
 
 impl Log {
     /// Takes no more appends because of an error, and notes whether it is the device's.
     pub(crate) fn poison_by(&mut self, error: &FileError) -> AppendError {
-        self.device_failed |= error.source.raw_os_error().is_some() && !is_disk_full(&error.source);
+        self.device_failed |= error.source.raw_os_error().is_some_and(|code| OF_THE_DEVICE.contains(&code));
         self.poison(error.to_string())
     }
 
