@@ -4,7 +4,6 @@
 use std::io;
 use std::path::PathBuf;
 
-use crate::LogName;
 use crate::data_dir::{DELETED_SUFFIX, DataDir, remove_dir_and_files};
 use crate::error::FileError;
 use crate::log::{Log, is_disk_full};
@@ -34,9 +33,12 @@ impl Log {
         disk.rename(&self.dir, &doomed).map_err(|e| FileError::new("rename", &self.dir, e))?;
         let above = self.data.path();
         disk.sync_dir(above).map_err(|e| FileError::new("sync", above, e))?;
-        for segment in self.shared.segments().iter() {
+        // Neither a look at its segments nor a flush that is still under way may take a log that is made in its place for it.
+        let segments = std::mem::take(&mut *self.shared.segments.write());
+        for segment in segments.iter() {
             self.forget_segment(segment);
         }
+        *self.epochs_written.lock() = u64::MAX;
         Ok(DetachedLog::new(self.data.clone(), doomed))
     }
 
@@ -95,25 +97,6 @@ impl DetachedSegments {
             }
         }
         Ok(())
-    }
-}
-
-impl DataDir {
-    /// Removes a log that is not open, as [`Log::detach`] does one that is. One that does not exist is fine.
-    pub fn discard(&self, name: LogName) -> Result<DetachedLog, FileError> {
-        let disk = self.disk();
-        self.ends().remove_durably(name)?;
-        let (dir, doomed) =
-            (self.path().join(name.to_string()), self.path().join(format!("{name}{DELETED_SUFFIX}")));
-        remove_dir_and_files(&**disk, &doomed)?;
-        match disk.rename(&dir, &doomed) {
-            Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
-                return Err(FileError::new("rename", &dir, e));
-            }
-            Ok(()) | Err(_) => {}
-        }
-        disk.sync_dir(self.path()).map_err(|e| FileError::new("sync", self.path(), e))?;
-        Ok(DetachedLog::new(self.clone(), doomed))
     }
 }
 

@@ -51,6 +51,7 @@ mod scan;
 mod scrub;
 mod seal;
 mod segment;
+mod set_aside;
 mod snapshots;
 mod txn_index;
 

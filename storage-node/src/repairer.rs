@@ -3,7 +3,8 @@
 //! First the controllers are told that the copy is lost: from then on nobody counts on it, and what it has ever acknowledged
 //! does not either. Only then is it dropped, by the task that opens and drops copies, and it follows the leader like a new
 //! replica. A leader whose copy is damaged resigns first (`crate::resigner`). Where nobody else can lead, the copy stays
-//! as it is, offline: what it has left may be the best there is.
+//! as it is, offline: what it has left may be the best there is. For the same reason the damaged log is put aside and goes only
+//! when the new copy is in sync: that somebody leads does not prove that he can.
 
 use crate::clock::Clock;
 use crate::controller_port::ControllerPort;
@@ -15,6 +16,7 @@ use proto_types::metadata::PartitionState;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
+use storage_node_core::image::ClusterImage;
 use tokio::sync::{mpsc, watch};
 
 /// Pause between two looks at the copies.
@@ -57,6 +59,7 @@ impl Repairer {
             let now = self.clock.monotonic().0;
             retries.retain(|_, retry: &mut Retry| now < retry.not_before + RETRY_MS_MAX);
             let image = self.published.load();
+            self.tidy_up(&image).await;
             let damaged = self.partitions.damaged();
             let wanted: Vec<TopicPartition> = damaged
                 .into_iter()
@@ -66,13 +69,27 @@ impl Repairer {
                 .collect();
             let registered = *self.broker_epoch.borrow();
             let (false, Some(broker_epoch)) = (wanted.is_empty(), registered) else { continue };
-            for id in self.give_up(broker_epoch, wanted).await {
+            // Whatever becomes of it: each time that a copy is given up its partition gets a new leader epoch.
+            for id in &wanted {
                 let wait_ms =
-                    retries.get(&id).map_or(RETRY_MS_MIN, |retry| (2 * retry.wait_ms).min(RETRY_MS_MAX));
-                retries.insert(id, Retry { not_before: now + wait_ms, wait_ms });
+                    retries.get(id).map_or(RETRY_MS_MIN, |retry| (2 * retry.wait_ms).min(RETRY_MS_MAX));
+                retries.insert(*id, Retry { not_before: now + wait_ms, wait_ms });
+            }
+            for id in self.give_up(broker_epoch, wanted).await {
                 if self.lost.send(id).await.is_err() {
                     return;
                 }
+            }
+        }
+    }
+
+    /// Removes damaged logs that new copies have replaced.
+    async fn tidy_up(&self, image: &ClusterImage) {
+        // An image without us may be one that knows nothing yet.
+        let complete = image.node(self.me).is_some();
+        for id in self.partitions.aside() {
+            if complete && image.partition(id).is_none_or(|state| is_replaced(self.me, state)) {
+                self.partitions.remove_aside(id).await;
             }
         }
     }
@@ -116,6 +133,13 @@ fn is_repairable(me: NodeId, state: &PartitionState) -> bool {
     state.replicas.contains(&me) && state.leader.is_some_and(|leader| leader != me)
 }
 
+/// Whether nobody needs what the node's damaged log holds: its new copy has everything that is committed, by the word of
+/// another leader; or it is to have none.
+fn is_replaced(me: NodeId, state: &PartitionState) -> bool {
+    let led_by_another = state.leader.is_some_and(|leader| leader != me);
+    led_by_another && (state.isr.contains(&me) || !state.replicas.contains(&me))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -137,6 +161,10 @@ mod tests {
         assert!(is_repairable(NodeId(2), &state));
         assert!(!is_repairable(NodeId(1), &state), "it leads");
         assert!(!is_repairable(NodeId(3), &state), "it has no copy");
-        assert!(!is_repairable(NodeId(2), &PartitionState { leader: None, ..state }), "nobody leads");
+        assert!(is_replaced(NodeId(2), &state) && !is_replaced(NodeId(1), &state));
+        assert!(is_replaced(NodeId(3), &state), "it is to have no copy");
+        let alone = PartitionState { isr: nodes(&[1]), ..state };
+        assert!(!is_replaced(NodeId(2), &alone), "the new copy is not in sync yet");
+        assert!(!is_repairable(NodeId(2), &PartitionState { leader: None, ..alone }), "nobody leads");
     }
 }

@@ -70,19 +70,21 @@ fn rot_on_a_follower_and_on_a_leader_is_found_and_mended() {
         let data = cluster.node(victim).data.clone();
         let (dir, seal) = copy_with_seal(&data);
         let segment = seal.with_extension("log");
+        let node = cluster.node(victim).http();
+        let count = |name: &str| http::metric(node, name);
+        let (restarted, damaged) =
+            ("weir_storage_node_restarted_copies_total", "weir_storage_node_damaged_segments_total");
+        let counted =
+            wait_until(LIMIT, || Some((count(restarted)?, count(damaged)?))).expect("metrics are there");
         // A byte of an offset: no checksum of a batch covers it.
         let file = fs::OpenOptions::new().read(true).write(true).open(&segment).expect("it is there");
         let mut byte = [0];
         file.read_exact_at(&mut byte, 3).expect("readable");
         file.write_all_at(&[byte[0] ^ 0x10], 3).expect("writable");
 
-        let node = cluster.node(victim).http();
-        let mended = wait_until(LIMIT, || {
-            http::metric(node, "weir_storage_node_restarted_copies_total")
-                .filter(|restarted| *restarted >= 1.0)
-        });
+        let mended = wait_until(LIMIT, || count(restarted).filter(|count| *count > counted.0));
         assert!(mended.is_some(), "node {victim}, leader: {of_leader}");
-        assert_eq!(http::metric(node, "weir_storage_node_damaged_segments_total"), Some(1.0));
+        assert!(wait_until(LIMIT, || count(damaged).filter(|count| *count == counted.1 + 1.0)).is_some());
         let after = wait_until(LIMIT, || view(&cluster, 1).filter(|view| view.isr.len() == 3));
         let after = after.expect("the new copy is in sync");
         if of_leader {
@@ -95,6 +97,14 @@ fn rot_on_a_follower_and_on_a_leader_is_found_and_mended() {
         assert!(verdict.is_some(), "{:?}", verify_log(&RealDisk, &dir));
         let read: Vec<String> = kcat_read(&at, TOPIC).into_iter().map(|record| record.value).collect();
         assert!(read == lines, "all that was acknowledged, in order");
+        let aside = || {
+            fs::read_dir(&data)
+                .ok()?
+                .flatten()
+                .find(|e| e.file_name().to_string_lossy().ends_with(".damaged"))
+        };
+        let removed = wait_until(LIMIT, || aside().is_none().then_some(()));
+        assert!(removed.is_some(), "what was damaged goes when it is replaced: {:?}", aside());
     }
     cluster.stop();
 }

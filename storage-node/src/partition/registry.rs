@@ -113,6 +113,8 @@ pub(crate) struct Partitions {
     placed: Mutex<HashMap<TopicPartition, usize>>,
     /// Copies whose records are known to be damaged.
     damaged: Mutex<BTreeSet<TopicPartition>>,
+    /// Copies that began anew while their damaged logs lie aside.
+    aside: Mutex<BTreeSet<TopicPartition>>,
     healthy: watch::Sender<bool>,
     strays_named: AtomicBool,
 }
@@ -177,6 +179,8 @@ impl Partitions {
             let (scrub, scrubber) = (Arc::default(), Mutex::default());
             directories.push(Directory { data, queue, health, thread, scrub, scrubber });
         }
+        let aside = repair::logs_aside(directories.iter().map(|directory: &Directory| &directory.data))
+            .map_err(std::io::Error::other)?;
         let copies = RwLock::default();
         let placed = Mutex::new(placed);
         let healthy = watch::Sender::new(true);
@@ -187,6 +191,7 @@ impl Partitions {
             copies,
             placed,
             damaged: Mutex::default(),
+            aside: Mutex::new(aside),
             healthy,
             strays_named: AtomicBool::new(false),
         });

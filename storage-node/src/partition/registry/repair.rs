@@ -1,8 +1,9 @@
 //! Copies that have gone bad: how they are found, and how one begins anew.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, Weak};
 
-use log_engine::LogName;
+use log_engine::{DataDir, FileError, LogName};
 use proto_types::ids::TopicPartition;
 use storage_node_core::Standing;
 use storage_node_core::image::ClusterImage;
@@ -10,7 +11,7 @@ use tokio::sync::oneshot;
 
 use super::{Copy, Lookup, Partitions};
 use crate::disk::event::{DropCopy, Event, OpenFailure};
-use crate::disk::log_thread::log_name;
+use crate::disk::log_thread::{log_name, partition_of};
 use crate::disk::scrub::{Copies, Scrubber};
 use crate::partition::PartitionHandle;
 
@@ -94,25 +95,29 @@ impl Partitions {
         self.failed().into_iter().filter(|id| damaged.contains(id)).collect()
     }
 
-    /// Drops a copy that is of no use, with all that it holds, and opens it anew, empty: it follows the leader from where
-    /// that one's log starts. The caller has made sure that the cluster counts on nothing that the copy held. Called as
-    /// [`apply`](Self::apply) is, never beside it.
+    /// Puts a copy that is of no use aside and opens it anew, empty: it follows the leader from where that one's log starts.
+    /// The caller has made sure that the cluster counts on nothing that the copy held. Called as [`apply`](Self::apply) is,
+    /// never beside it.
     pub(crate) async fn restart_copy(&self, image: &ClusterImage, id: TopicPartition) -> Result<(), String> {
         let Some(local) = image.partition_on(self.config.node, id) else { return Ok(()) };
+        // Without somebody else to follow, what it has may be all that there is.
+        if local.state.leader.is_none_or(|leader| leader == self.config.node) {
+            return Ok(());
+        }
         match self.get(id) {
             Lookup::Open(handle) if handle.view().standing == Standing::Failed => {
                 let (done, dropped) = oneshot::channel();
-                self.send(handle.directory(), Event::Drop(DropCopy { id, delete: true, done })).await;
+                self.send(handle.directory(), Event::Drop(DropCopy { id, delete: false, done })).await;
+                self.copies.write().insert(id, Copy::Failed);
                 dropped.await.map_err(|_| "the node is stopping".to_owned())?;
             }
             Lookup::Open(_) | Lookup::Absent => return Ok(()),
             Lookup::Failed => {}
         }
-        let place = self.place(id);
-        let (data, name) = (self.directories[place].data.clone(), log_name(id));
-        // Whatever is still there of it, since it could not be opened or could not be dropped in order.
-        let discarded = tokio::task::spawn_blocking(move || discard(&data, name)).await;
-        discarded.map_err(|error| error.to_string())??;
+        let data = self.directories[self.place(id)].data.clone();
+        let aside = tokio::task::spawn_blocking(move || set_aside(&data, log_name(id))).await;
+        aside.map_err(|error| error.to_string())??;
+        self.aside.lock().insert(id);
         self.copies.write().remove(&id);
         self.damaged.lock().remove(&id);
         let Some((id, settings, opened)) = self.begin_open(image, &local).await else { return Ok(()) };
@@ -129,8 +134,40 @@ impl Partitions {
         self.config.metrics.on_copy_restarted();
         Ok(())
     }
+
+    /// The copies of which a damaged log lies aside.
+    pub(crate) fn aside(&self) -> Vec<TopicPartition> {
+        self.aside.lock().iter().copied().collect()
+    }
+
+    /// Removes the damaged log of a copy that a new one has replaced, or that is not wanted any more.
+    pub(crate) async fn remove_aside(&self, id: TopicPartition) {
+        let all: Vec<DataDir> = self.directories.iter().map(|directory| directory.data.clone()).collect();
+        let name = log_name(id);
+        let removed =
+            tokio::task::spawn_blocking(move || all.iter().try_for_each(|data| data.remove_aside(name)))
+                .await;
+        match removed {
+            Ok(Ok(())) => tracing::info!(partition = %id, "the damaged log is removed"),
+            Ok(Err(error)) => tracing::warn!(partition = %id, %error, "a damaged log stays aside"),
+            Err(error) => tracing::warn!(partition = %id, %error, "a damaged log stays aside"),
+        }
+        self.aside.lock().remove(&id);
+    }
 }
 
-fn discard(data: &log_engine::DataDir, name: LogName) -> Result<(), String> {
-    data.discard(name).and_then(log_engine::DetachedLog::remove_files).map_err(|error| error.to_string())
+/// The copies of which a damaged log was put aside by an earlier run.
+pub(super) fn logs_aside<'a>(
+    directories: impl Iterator<Item = &'a DataDir>,
+) -> Result<BTreeSet<TopicPartition>, FileError> {
+    let mut aside = BTreeSet::new();
+    for data in directories {
+        aside.extend(data.logs_aside()?.into_iter().map(partition_of));
+    }
+    Ok(aside)
+}
+
+fn set_aside(data: &DataDir, name: LogName) -> Result<(), String> {
+    let second = data.set_aside(name).map_err(|error| error.to_string())?;
+    second.map_or(Ok(()), |log| log.remove_files().map_err(|error| error.to_string()))
 }
