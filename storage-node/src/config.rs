@@ -30,6 +30,9 @@ pub const ENV_PREFIX: &str = "WEIR_STORAGE_NODE_";
 /// Retention begins its work so long after the start, as in Kafka.
 const FIRST_RETENTION_WALK_MS: i64 = 30_000;
 
+/// Node configs by which controllers elect, so that one node cannot have values of its own.
+const OF_ALL_NODES: [&str; 3] = ["min.insync.replicas", "unclean.leader.election.enable", "weir.flush"];
+
 /// What stands for a connection that may be idle for ever.
 const IDLE_FOR_EVER: Duration = Duration::from_hours(24 * 365);
 
@@ -262,6 +265,12 @@ impl Config {
                 Some(def) => {
                     if let Err(fault) = def.check(value) {
                         faults.push(format!("kafka.{name}: {fault}"));
+                    }
+                    if OF_ALL_NODES.contains(&name.as_str()) {
+                        faults.push(format!(
+                            "kafka.{name} cannot be set for one node: the controllers elect by it; set it for all \
+                             (kafka-configs --entity-type brokers --entity-default) or for a topic"
+                        ));
                     }
                 }
             }
@@ -549,6 +558,8 @@ mod tests {
         assert_eq!(config.kafka_number("num.partitions"), 4);
         assert!(config.kafka_flag("auto.create.topics.enable"));
         assert_eq!(config.kafka_value("log.retention.ms"), Some("5000"));
+        let fault = faults(&text, &["kafka.weir.flush=os"]);
+        assert!(fault.contains("kafka.weir.flush cannot be set for one node"), "{fault}");
         let fault = faults(&text, &["kafka.num.partitions=many"]);
         assert!(fault.contains("kafka.num.partitions") && fault.contains("many"), "{fault}");
     }

@@ -211,6 +211,6 @@ pub static NODE_CONFIGS: &[ConfigDef] = rows! {
         "An unused transactional id is forgotten after so long.";
     "unclean.leader.election.enable", Boolean, Some("false"), Any, cluster_only =>
         "Default of the topic config of the same name. One value for the whole cluster: the controllers elect.";
-    "weir.flush", String, Some("ack"), OneOf(&["ack", "os"]) =>
-        "Default of the topic config of the same name.";
+    "weir.flush", String, Some("ack"), OneOf(&["ack", "os"]), cluster_only =>
+        "Default of the topic config of the same name. One value for the whole cluster: the controllers must know it.";
 };

@@ -50,7 +50,7 @@ impl ClockGuard {
             believed,
             doubted_since: None,
             ahead_max: limits.down_ms_max.max(limits.jump_ms_max),
-            append_offset: offset,
+            append_offset: offset.max(believed),
         };
         if !guard.is_near(offset) {
             guard.doubted_since = Some(monotonic);
@@ -183,5 +183,18 @@ mod tests {
         // A machine that slept wakes up later than the monotonic clock thinks.
         guard.look(Millis(YEAR), Millis(NOW + 2 * YEAR));
         assert_eq!(append(&guard, YEAR, NOW + 2 * YEAR), NOW + 2 * YEAR);
+    }
+
+    /// A machine without a clock of its own starts in 1970, until somebody tells it the time.
+    #[test]
+    fn appends_after_a_start_with_a_clock_in_the_past_are_not_stamped_with_it() {
+        let mut guard = ClockGuard::new(LIMITS, Millis(0), Millis(1_000), Some(Millis(NOW)));
+        assert!(!guard.is_believed());
+        assert_eq!(guard.append_offset_ms(), NOW);
+        guard.look(Millis(10), Millis(1_010));
+        assert_eq!(guard.append_offset_ms(), NOW);
+        guard.look(Millis(20), Millis(NOW + 5_020));
+        assert!(guard.is_believed());
+        assert_eq!(guard.append_offset_ms(), NOW + 5_000);
     }
 }

@@ -116,6 +116,10 @@ impl Housekeeping {
         }
     }
 
+    pub(crate) fn clock_is_believed(&self) -> bool {
+        self.guard.is_believed()
+    }
+
     pub(crate) fn append_clock(&self) -> AppendClock {
         self.append_clock.clone()
     }

@@ -314,10 +314,10 @@ impl Running {
             // Once the thread ends nobody waits for them any more.
             drop(self.thread.queue.push(Event::Open(later)));
         }
-        let (data, clock) = (self.thread.data.clone(), self.thread.clock);
+        let (data, clock) = (self.thread.data.clone(), self.housekeeping.append_clock());
         let opened = in_parallel(opens, |open: Open| {
             let config = open.settings.log.clone();
-            let result = Log::open(&data, log_name(open.id), config, clock.wall().0);
+            let result = Log::open(&data, log_name(open.id), config, clock.now_ms());
             (open, result)
         });
         for (open, result) in opened {
@@ -436,7 +436,10 @@ impl Running {
         }
         if now.0 - self.producers_expired.0 >= PRODUCER_EXPIRATION_CHECK_MS {
             self.producers_expired = now;
-            self.slots.values_mut().for_each(Slot::expire_producers);
+            // A clock that jumped ahead would make all of them look idle, and what they send again then is new.
+            if self.housekeeping.clock_is_believed() {
+                self.slots.values_mut().for_each(Slot::expire_producers);
+            }
         }
         self.thread.health.on_idle();
     }

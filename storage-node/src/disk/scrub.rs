@@ -27,6 +27,8 @@ const IDLE_WAIT: Duration = Duration::from_millis(250);
 const PACE_WAIT_MS: i64 = 100;
 /// The first look at everything comes so long after the start, when the node has other things to do.
 const FIRST_PASS_AFTER_MS: i64 = 60_000;
+/// Least pause between two looks at copies out of turn, which keep no rate: readers that meet damage come again and again.
+const SUSPECTS_PAUSE_MS: i64 = 10_000;
 /// Copies that may wait to be looked at out of turn.
 const SUSPECTS_MAX: usize = 1_000;
 
@@ -92,9 +94,13 @@ impl<C: Copies> Scrubber<C> {
 
     fn run(self) {
         let mut next_pass = self.now() + self.limits.period_ms.min(FIRST_PASS_AFTER_MS);
+        let mut next_suspects = self.now();
         while !self.stopping() {
             self.seal_one(IDLE_WAIT);
-            let suspects = std::mem::take(&mut *self.requests.suspects.lock());
+            let suspects = match self.now() < next_suspects {
+                true => BTreeSet::new(),
+                false => std::mem::take(&mut *self.requests.suspects.lock()),
+            };
             if suspects.is_empty() && (self.limits.bytes_per_second == 0 || self.now() < next_pass) {
                 // Whoever dropped the partitions without closing them does not say so.
                 if !self.copies.alive() {
@@ -112,6 +118,7 @@ impl<C: Copies> Scrubber<C> {
                     for copy in copies.iter().filter(|copy| suspects.contains(&copy.id())) {
                         self.scrub(copy, &mut |_| !self.stopping());
                     }
+                    next_suspects = self.now() + SUSPECTS_PAUSE_MS;
                 }
             }
         }

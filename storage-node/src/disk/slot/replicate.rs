@@ -276,7 +276,7 @@ impl Slot {
     pub(super) fn restart_at(&mut self, start: Offset, below_high_watermark: Option<Offset>) -> Input {
         self.note_cut("drop the log and begin where its leader's does", start, below_high_watermark);
         self.replicating.replication.metrics.on_restarted();
-        match self.log.restart_at(start.0, self.clock.wall().0) {
+        match self.log.restart_at(start.0, self.append_clock.now_ms()) {
             Ok(dropped) => {
                 self.dropped_logs.push(dropped);
                 self.after_cut(start);
