@@ -129,7 +129,9 @@ fn open_data_dir(path: &Path) -> DataDir {
 fn stock_consumers_see_exactly_what_was_committed() {
     let mut dev = WeirDev::start("transactions_on_disk");
     let at = dev.bootstrap();
-    kafka_tool("kafka-topics", &at, &["--create", "--topic", TOPIC, "--partitions", "1"], b"");
+    // The records are of a time that any retention is over for.
+    let create = ["--create", "--topic", TOPIC, "--partitions", "1", "--config", "retention.ms=-1"];
+    kafka_tool("kafka-topics", &at, &create, b"");
     kcat(&at, &["-P", "-t", TOPIC], b"the first record");
     assert!(dev.stop().success());
 

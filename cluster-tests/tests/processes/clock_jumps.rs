@@ -77,7 +77,9 @@ fn cluster_with_clocks() -> (Replicated, WallClock, Vec<(i32, WallClock)>) {
 
 /// How often an in-sync set became smaller and somebody was fenced, as controller and leaders count.
 fn changes(cluster: &Replicated) -> (f64, f64, f64) {
-    let of = |daemon: &Daemon, name: &str| daemon.metric(name).unwrap_or_else(|| panic!("no {name}"));
+    let of = |daemon: &Daemon, name: &str| {
+        wait_until(SEEN_LIMIT, || daemon.metric(name)).unwrap_or_else(|| panic!("no {name}"))
+    };
     let controller = &cluster.controller;
     (
         of(controller, "weir_controller_isr_shrinks_total"),

@@ -37,7 +37,7 @@ fn only_a_process_that_is_gone_is_taken_for_dead() {
     std::thread::sleep(STANDS_STILL);
     assert_eq!(metric(&mut cluster, "weir_controller_fencings_total"), fenced);
     let other = 1 + leader % 3;
-    assert_eq!(seen_by(&cluster, other), Some(leader));
+    assert_eq!(wait_until(LIMIT, || seen_by(&cluster, other)), Some(leader));
     cluster.node(leader).resume();
     assert_eq!(metric(&mut cluster, "weir_controller_deaths_proved_total"), 0.0);
 
@@ -53,7 +53,8 @@ fn only_a_process_that_is_gone_is_taken_for_dead() {
 }
 
 fn metric(cluster: &mut ReplicatedCluster, name: &str) -> f64 {
-    http::metric(cluster.daemon(Role::Controller, 1).http(), name).expect("the controller tells it")
+    let address = cluster.daemon(Role::Controller, 1).http();
+    wait_until(LIMIT, || http::metric(address, name)).expect("the controller tells it")
 }
 
 /// The leader as a node tells it.
