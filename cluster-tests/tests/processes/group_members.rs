@@ -83,7 +83,10 @@ impl Stage {
         let daemons = Daemons::start_with_coordinators("group-members", 2);
         let at = daemons.bootstrap();
         let partitions = PARTITIONS.to_string();
-        kafka_tool("kafka-topics", &at, &["--create", "--topic", TOPIC, "--partitions", &partitions], b"");
+        // The records have no times worth the name.
+        let create =
+            ["--create", "--topic", TOPIC, "--partitions", &partitions, "--config", "retention.ms=-1"];
+        kafka_tool("kafka-topics", &at, &create, b"");
         create_offsets_topic(&at);
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)

@@ -22,7 +22,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 fn only_a_process_that_is_gone_is_taken_for_dead() {
     let dir = RunDir::new("proof-of-death");
     let session = SESSION.as_millis().to_string();
-    let settings = [("SESSIONS__SESSION_MS", session.as_str()), ("SESSIONS__HEARTBEAT_MS", "200")];
+    let settings = [("SESSIONS__SESSION_MS", session.as_str()), ("SESSIONS__HEARTBEAT_MS", "1000")];
     let controller_settings =
         settings.map(|(name, value)| (format!("WEIR_CONTROLLER_{name}"), value.to_owned())).to_vec();
     let shape = Shape { controllers: 1, controller_settings, ..Shape::default() };

@@ -37,13 +37,15 @@ pub struct SpaceWatch {
     reserve_bytes_max: u64,
     space: Space,
     is_low: bool,
+    has_refused: bool,
     samples: VecDeque<(Millis, u64)>,
 }
 
 impl SpaceWatch {
     /// `reserve_bytes_max` are kept free, on a small disk a sixteenth.
     pub fn new(reserve_bytes_max: u64, now: Millis, space: Space) -> Self {
-        let mut watch = Self { reserve_bytes_max, space, is_low: false, samples: VecDeque::new() };
+        let mut watch =
+            Self { reserve_bytes_max, space, is_low: false, has_refused: false, samples: VecDeque::new() };
         watch.look(now, space);
         watch
     }
@@ -60,13 +62,19 @@ impl SpaceWatch {
         }
         let reserve = self.reserve_bytes();
         let was_low = self.is_low;
-        let needed = if was_low { reserve + reserve / 4 } else { reserve };
+        let at_the_edge = std::mem::take(&mut self.has_refused) || was_low;
+        let needed = if at_the_edge { reserve + reserve / 4 } else { reserve };
         self.is_low = space.available_bytes < needed;
         match (was_low, self.is_low) {
             (false, true) => Some(SpaceEvent::Low),
             (true, false) => Some(SpaceEvent::Enough),
             (true, true) | (false, false) => None,
         }
+    }
+
+    /// A batch was refused because it would have reached into the reserve: close to it, that is as good as having reached it.
+    pub fn on_refused(&mut self) {
+        self.has_refused = true;
     }
 
     /// What is kept free.
@@ -113,6 +121,18 @@ mod tests {
         assert_eq!(SpaceWatch::new(256 * MIB, Millis(0), space(60)).reserve_bytes(), 4 * MIB);
         assert_eq!(SpaceWatch::new(MIB, Millis(0), space(60)).reserve_bytes(), MIB);
         assert!(!SpaceWatch::new(0, Millis(0), space(0)).is_low(), "no reserve: the disk itself refuses");
+    }
+
+    #[test]
+    fn what_refuses_a_large_batch_is_low() {
+        let mut watch = SpaceWatch::new(256 * MIB, Millis(0), space(60));
+        watch.on_refused();
+        assert_eq!(watch.look(Millis(1), space(20)), None, "far from the reserve it was the batch's fault");
+        assert_eq!(watch.look(Millis(2), space(4)), None);
+        watch.on_refused();
+        assert_eq!(watch.look(Millis(3), space(4)), Some(SpaceEvent::Low));
+        assert_eq!(watch.look(Millis(4), space(4)), None, "and stays so");
+        assert_eq!(watch.look(Millis(5), space(5)), Some(SpaceEvent::Enough));
     }
 
     #[test]

@@ -20,12 +20,19 @@ const COMPLAINT_MS: i64 = 60_000;
 pub(crate) struct SpaceGate {
     is_closed: AtomicBool,
     room_bytes: AtomicU64,
+    /// A batch was refused since the last look.
+    has_refused: AtomicBool,
 }
 
 impl SpaceGate {
     /// Whether a batch of so many bytes may be written.
     pub(crate) fn admits(&self, bytes: usize) -> bool {
-        !self.is_closed.load(Ordering::Relaxed) && self.room_bytes.load(Ordering::Relaxed) >= bytes as u64
+        let admitted = !self.is_closed.load(Ordering::Relaxed)
+            && self.room_bytes.load(Ordering::Relaxed) >= bytes as u64;
+        if !admitted {
+            self.has_refused.store(true, Ordering::Relaxed);
+        }
+        admitted
     }
 
     /// What one log may set aside: a small part of what there is, since all of them do.
@@ -89,8 +96,14 @@ impl SpaceKeeper {
             }
         };
         let space = Space { total_bytes: space.total_bytes, available_bytes: space.available_bytes };
+        let has_refused = self.gate.has_refused.swap(false, Ordering::Relaxed);
         let event = match &mut self.watch {
-            Some(watch) => watch.look(now, space),
+            Some(watch) => {
+                if has_refused {
+                    watch.on_refused();
+                }
+                watch.look(now, space)
+            }
             None => {
                 let watch = self.watch.insert(SpaceWatch::new(self.reserve_bytes, now, space));
                 watch.is_low().then_some(SpaceEvent::Low)
