@@ -94,7 +94,7 @@ impl SpaceWatch {
 
     /// Seconds until the reserve is reached if it goes on as in the last minutes; infinite if the room does not shrink.
     pub fn seconds_to_full(&self) -> f64 {
-        if self.room_bytes() == 0 {
+        if self.is_low || self.room_bytes() == 0 {
             return 0.0;
         }
         let (Some(first), Some(last)) = (self.samples.front(), self.samples.back()) else {
@@ -132,6 +132,7 @@ mod tests {
         watch.on_refused();
         assert_eq!(watch.look(Millis(3), space(4)), Some(SpaceEvent::Low));
         assert_eq!(watch.look(Millis(4), space(4)), None, "and stays so");
+        assert_eq!(watch.seconds_to_full(), 0.0);
         assert_eq!(watch.look(Millis(5), space(5)), Some(SpaceEvent::Enough));
     }
 
