@@ -327,6 +327,33 @@ fn a_batch_from_before_the_segment_size_was_lowered_gets_a_segment_of_its_own() 
 }
 
 #[test]
+fn of_logs_that_are_put_aside_the_first_one_stays_until_it_is_removed() {
+    let (disk, path) = sim();
+    let data = open_dir(disk.clone(), &path);
+    for records in [3, 1] {
+        let (mut log, _) = open(&data, &small());
+        assert_eq!(log.end(), 0, "the name is free");
+        (0..records).for_each(|offset| {
+            append(&mut log, &TestBatch::new(offset, 0, &[1], 10, Compression::None, None))
+        });
+        flush(&mut log);
+        log.close().unwrap();
+        let second = data.set_aside(NAME).unwrap();
+        assert_eq!(second.is_some(), records == 1);
+        second.into_iter().for_each(|log| log.remove_files().unwrap());
+        assert_eq!((data.list().unwrap(), data.logs_aside().unwrap()), (vec![], vec![NAME]));
+    }
+    drop(data);
+    disk.restart();
+    let data = open_dir(disk.clone(), &path);
+    assert_eq!(data.logs_aside().unwrap(), [NAME]);
+    let aside = disk.list(&path.join(format!("{NAME}.damaged"))).unwrap();
+    assert!(aside.iter().any(|entry| entry.name.ends_with(".log")));
+    data.remove_aside(NAME).unwrap();
+    assert_eq!(data.logs_aside().unwrap(), []);
+}
+
+#[test]
 fn a_full_disk_loses_nothing_and_appends_go_on_when_there_is_space() {
     let (disk, path) = sim();
     let data = open_dir(disk.clone(), &path);
