@@ -5,6 +5,7 @@ use crate::report::{print_table, spread};
 use crate::weir::Weir;
 use crate::{Failure, clock};
 use cluster_tests::clients::{kcat, weir};
+use cluster_tests::clock::wait_until;
 use log_engine::{DataDir, DataDirOptions, Log, LogConfig, LogName, RealDisk};
 use records::{BatchBuilder, BatchHeader};
 use std::fs;
@@ -16,6 +17,8 @@ use std::time::Duration;
 const NOW: i64 = 1_700_000_000_000;
 const RECORD_BYTES: usize = 1024;
 const TOPIC: &str = "restart";
+/// How long a new topic may take to have its directories.
+const MADE_MAX: Duration = Duration::from_secs(60);
 
 /// Options of `bench restart`.
 #[derive(clap::Args)]
@@ -89,10 +92,14 @@ fn prepare(home: &Path, args: &Args, kib: usize) -> Result<(), Failure> {
     let mut running = Weir::start(home)?;
     running.wait_ready()?;
     let partitions = args.partitions.to_string();
-    weir(&running.bootstrap(), &["topic", "create", TOPIC, "--partitions", &partitions], b"");
-    std::thread::sleep(Duration::from_millis(500));
+    weir(
+        &running.bootstrap(),
+        &["topic", "create", TOPIC, "--partitions", &partitions, "--config", "retention.ms=-1"],
+        b"",
+    );
+    let all = || logs_below(home).ok().flatten().filter(|(_, names)| names.len() >= args.partitions);
+    let (dir, names) = wait_until(MADE_MAX, all).ok_or("not all partitions have a directory")?;
     running.stop()?;
-    let (dir, names) = logs_below(home)?.ok_or("the topic has no directories")?;
     let data = open(&dir)?;
     for name in names {
         fill(&data, name, args.segments, kib)?;

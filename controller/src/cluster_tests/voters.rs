@@ -164,7 +164,9 @@ async fn what_would_break_the_quorum_is_refused() {
     // A new one gets no vote while a voter does not know it.
     let new = quorum.join().await;
     let request = ControllerRequest::AlterVoters(add(new));
+    let deadline = Instant::now() + PATIENCE;
     let answer: Result<ControllerReply, ControllerError> = loop {
+        assert!(Instant::now() < deadline, "nobody leads for long enough");
         let leader = quorum.leader().await;
         let peer = quorum.peer(leader);
         let answer = peer.ask(MessageKind::Controller, &request, Duration::from_secs(2)).await;

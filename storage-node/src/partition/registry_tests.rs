@@ -262,7 +262,7 @@ async fn a_failed_sync_takes_its_directory_offline_and_no_other() {
     assert_eq!(world.handle(0).view().check_leader(-1), Err(LeadershipError::LogFailed));
     world.produce(1, Acks::All, 2, 0).await.unwrap();
     let failed = world.handle(0).directory();
-    wait_for(|| world.partitions.metrics().disks().failures().len() == 1).await;
+    eventually("the directory is offline", || world.partitions.metrics().disks().failures().len() == 1).await;
     assert!(world.partitions.failure_of(failed).is_some());
     // What was there is not made anew where a disk works; what is new comes to stand there.
     let id = |partition| topic_partition(topic_id(1), partition);
@@ -290,7 +290,7 @@ async fn a_failed_directory_takes_all_that_is_in_it_along_and_opens_nothing_more
     world.produce(1, Acks::All, 2, 0).await.unwrap();
     disk.inject(SimFault::Write(".log".into()));
     assert_eq!(world.produce(0, Acks::All, 1, 1).await, Err(ProduceError::LogFailed));
-    wait_for(|| world.handle(1).view().standing == Standing::Failed).await;
+    eventually("its neighbour is offline too", || world.handle(1).view().standing == Standing::Failed).await;
     let mut failed = world.partitions.failed();
     failed.sort_unstable();
     assert_eq!(failed, [topic_partition(topic_id(1), 0), topic_partition(topic_id(1), 1)]);
@@ -552,25 +552,17 @@ async fn old_records_go_by_themselves_and_their_files_after_a_while() {
     producer.run(&world, 20).await;
     assert_eq!(producer.acked.len(), 20);
     let handle = world.handle(0);
-    wait_for(|| handle.view().start == Offset(20)).await;
+    eventually("the old records go", || handle.view().start == Offset(20)).await;
     assert_eq!(world.read(0), []);
     let log = handle.id().to_string();
     let files = |suffix: &str| {
         let names = disk.list(&Path::new("data").join(&log)).unwrap();
         names.iter().filter(|entry| entry.name.ends_with(suffix)).count()
     };
-    wait_for(|| files(".deleted") == 0).await;
+    eventually("and their files", || files(".deleted") == 0).await;
     assert_eq!(files(".log"), 1);
     let world = world.power_cut(&disk, 2).await;
     assert_eq!(world.handle(0).view().start, Offset(20));
     let next = world.produce(0, Acks::All, 1, 20).await.unwrap();
     assert_eq!(next.base_offset, Offset(20));
-}
-
-async fn wait_for(mut holds: impl FnMut() -> bool) {
-    let began = Clock::start();
-    while !holds() {
-        assert!(began.monotonic().0 < WAIT_MS, "it does not come");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
 }
