@@ -73,6 +73,8 @@ impl Log {
             time_index_entries: 0,
             snapshot_at_end: false,
         };
+        self.shared.note_cut();
+        self.data.cleaned().lower_durably(self.name, Some(end))?;
         self.data.ends().set_durably(self.name, record)?;
         if self.epochs.truncate_from_end(end) {
             self.epoch_file().write(&*disk, &self.dir)?;

@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use uuid::Uuid;
 
 use crate::LogName;
+use crate::compact::cleaned_ends::CleanedEnds;
 use crate::descriptors::Descriptors;
 use crate::disk::{Disk, LockGuard, OpenMode};
 use crate::error::{DataDirError, FileError};
@@ -57,6 +58,7 @@ struct Inner {
     descriptors: Arc<Descriptors>,
     ends: FlushedEnds,
     seals: SealQueue,
+    cleaned: CleanedEnds,
     _lock: Box<dyn LockGuard>,
 }
 
@@ -97,6 +99,7 @@ impl DataDir {
             None => Meta::write(disk.as_ref(), path, options)?,
         };
         remove_leftovers(disk.as_ref(), path)?;
+        let cleaned = CleanedEnds::open(disk.clone(), path, &list_logs(disk.as_ref(), path)?)?;
         let descriptors = Descriptors::new(disk.clone(), options.descriptors_max);
         let inner = Inner {
             disk,
@@ -108,6 +111,7 @@ impl DataDir {
             descriptors,
             ends,
             seals: SealQueue::default(),
+            cleaned,
             _lock: lock,
         };
         Ok(DataDir { inner: Arc::new(inner) })
@@ -156,12 +160,7 @@ impl DataDir {
 
     /// The logs that have a directory here, sorted.
     pub fn list(&self) -> Result<Vec<LogName>, FileError> {
-        let path = &self.inner.path;
-        let entries = self.inner.disk.list(path).map_err(|e| FileError::new("list", path, e))?;
-        let mut logs: Vec<LogName> =
-            entries.iter().filter(|e| e.is_dir).filter_map(|e| LogName::parse(&e.name)).collect();
-        logs.sort_unstable();
-        Ok(logs)
+        list_logs(self.inner.disk.as_ref(), &self.inner.path)
     }
 
     /// The logs that were ever flushed here and not deleted: one that is not in [`list`](Self::list) was lost.
@@ -199,9 +198,21 @@ impl DataDir {
         &self.inner.seals
     }
 
+    pub(crate) fn cleaned(&self) -> &CleanedEnds {
+        &self.inner.cleaned
+    }
+
     pub(crate) fn set_unclean(&self) {
         self.inner.unclean.store(true, Ordering::Release);
     }
+}
+
+fn list_logs(disk: &dyn Disk, path: &Path) -> Result<Vec<LogName>, FileError> {
+    let entries = disk.list(path).map_err(|e| FileError::new("list", path, e))?;
+    let mut logs: Vec<LogName> =
+        entries.iter().filter(|e| e.is_dir).filter_map(|e| LogName::parse(&e.name)).collect();
+    logs.sort_unstable();
+    Ok(logs)
 }
 
 /// Writes a small file whole or not at all: new file, sync, rename, sync of the directory.

@@ -22,7 +22,9 @@ impl Log {
         let disk = self.data.disk();
         let _no_seals = self.shared.hold_seals();
         // On a full disk the files must go first, to make room for the note that they are gone.
-        let noted = self.data.ends().remove_durably(self.name);
+        self.shared.note_cut();
+        let noted = self.data.cleaned().lower_durably(self.name, None);
+        let noted = noted.and(self.data.ends().remove_durably(self.name));
         if let Err(error) = noted
             && !is_disk_full(&error.source)
         {

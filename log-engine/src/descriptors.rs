@@ -144,6 +144,12 @@ impl Descriptors {
         Ok(Pin { cache: self.clone(), id: file.id, file: open, path: file.path.clone() })
     }
 
+    /// Takes a file over that is open already, under whatever name, and keeps it open until the pin is dropped.
+    pub(crate) fn pin_open(self: &Arc<Self>, file: &CachedFile, opened: Arc<dyn DiskFile>) -> Pin {
+        let file_open = self.insert(file, opened, 1);
+        Pin { cache: self.clone(), id: file.id, file: file_open, path: file.path.clone() }
+    }
+
     /// Forgets a file that was removed or replaced on disk.
     pub(crate) fn forget(&self, file: &CachedFile) {
         let mut state = self.state.lock();

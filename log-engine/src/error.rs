@@ -4,6 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::LogName;
+use crate::log::is_disk_full;
 
 /// An operation on a file failed.
 #[derive(Debug, thiserror::Error)]
@@ -108,4 +109,49 @@ pub enum ReadError {
     Damaged { reason: String, path: PathBuf, position: u64 },
     #[error(transparent)]
     Io(#[from] FileError),
+}
+
+/// Why a pass of compaction ended early. The log is as it was before, or partly compacted, which is the same to readers.
+#[derive(Debug, thiserror::Error)]
+pub enum CompactionError {
+    /// The one who sets the pace said so.
+    #[error("compaction was stopped")]
+    Stopped,
+    /// The log was cut, shortened, begun anew or deleted meanwhile.
+    #[error("the log changed while it was compacted")]
+    Changed,
+    /// A batch is not what was written. Nothing of its segment is compacted.
+    #[error("log is damaged: {reason} ({}, byte {position})", path.display())]
+    Damaged { reason: String, path: PathBuf, position: u64 },
+    /// Batches that were written anew with their codec became larger than what a segment can address.
+    #[error(
+        "the compacted segment at {base_offset} would take {bytes} bytes, more than 2 GiB; lower segment.bytes"
+    )]
+    TooLarge { base_offset: i64, bytes: u64 },
+    /// No space is left for the new segment. Nothing is lost.
+    #[error("no space left: {0}")]
+    DiskFull(FileError),
+    #[error("{0}")]
+    Io(FileError),
+}
+
+impl From<FileError> for CompactionError {
+    fn from(error: FileError) -> CompactionError {
+        match is_disk_full(&error.source) {
+            true => CompactionError::DiskFull(error),
+            false => CompactionError::Io(error),
+        }
+    }
+}
+
+impl From<ReadError> for CompactionError {
+    fn from(error: ReadError) -> CompactionError {
+        match error {
+            ReadError::Damaged { reason, path, position } => {
+                CompactionError::Damaged { reason, path, position }
+            }
+            ReadError::Io(error) => error.into(),
+            ReadError::OffsetOutOfRange { .. } => CompactionError::Changed,
+        }
+    }
 }

@@ -7,6 +7,7 @@
 //! ```text
 //! <data directory>/                 one process, one node, one cluster
 //!   meta.properties  .lock  flushed-ends  clean-shutdown  boot-id
+//!   cleaner-offset-checkpoint
 //!   <topic id>-<partition>/
 //!     00000000000000000000.log          batches            ─┐
 //!     00000000000000000000.index        offset → position   ├ one segment
@@ -20,10 +21,11 @@
 //! ```
 //!
 //! Reading order: [`Log`] (append, roll, flush, close) → `cut` (truncate, set start) and `restart` → [`LogReader`] → `segment` →
-//! `recovery` (open after a crash) → [`DataDir`] and `flushed_ends` → [`Flusher`] → [`disk`](Disk). Everything is
+//! `recovery` (open after a crash) → [`DataDir`] and `flushed_ends` → [`Flusher`] → `compact` → [`disk`](Disk). Everything is
 //! synchronous and belongs on threads that may wait for the device, but for [`LogReader::try_read_warm`].
 
 mod append_times;
+mod compact;
 mod config;
 mod cut;
 mod data_dir;
@@ -55,13 +57,18 @@ mod set_aside;
 mod snapshots;
 mod txn_index;
 
+pub use compact::{
+    CompactedSegment, Compaction, CompactionCounts, CompactionRequest, FinishedCompaction, Installed, Pace,
+};
 pub use config::{DESCRIPTORS_MAX_DEFAULT, FlusherConfig, LogConfig};
 pub use data_dir::{DataDir, DataDirOptions};
 pub use delete::{DetachedLog, DetachedSegments};
 pub use disk::{
     DirEntry, Disk, DiskFile, DiskSpace, FileSystem, LockGuard, OpenMode, RealDisk, SimDisk, SimFault,
 };
-pub use error::{AppendError, DataDirError, FileError, FlushError, LogError, OpenError, ReadError};
+pub use error::{
+    AppendError, CompactionError, DataDirError, FileError, FlushError, LogError, OpenError, ReadError,
+};
 pub use flush::{FlushDone, FlushHandle, Flusher};
 pub use log::{Appended, Log};
 pub use log_name::LogName;

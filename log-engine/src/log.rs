@@ -14,7 +14,7 @@ use std::collections::BTreeSet;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
 
 use log_engine_core::append_times::AppendTimes;
 use log_engine_core::roll::{SegmentFill, roll_reason};
@@ -101,6 +101,7 @@ impl Log {
             flushed: AtomicI64::new(report.end),
             unpacked_bytes_max: AtomicUsize::new(config.unpacked_batch_bytes_max),
             seal_gate: Mutex::new(0),
+            cuts: AtomicU64::new(0),
         });
         let unsnapshotted = report.end > recovered.snapshot_offset.max(report.start);
         let mut log = Log {

@@ -6,7 +6,7 @@
 //! the last stable offset).
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
 
 use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
@@ -32,11 +32,22 @@ pub(crate) struct Shared {
     pub(crate) unpacked_bytes_max: AtomicUsize,
     /// Counts what happened to segments; see [`seal`](crate::seal).
     pub(crate) seal_gate: Mutex<u64>,
+    /// How often records were taken away at the end, or the log was deleted: a compaction that began before is void.
+    pub(crate) cuts: AtomicU64,
 }
 
 impl Shared {
     pub(crate) fn segments(&self) -> Arc<Vec<Arc<Segment>>> {
         self.segments.read().clone()
+    }
+
+    pub(crate) fn cuts(&self) -> u64 {
+        self.cuts.load(Ordering::Acquire)
+    }
+
+    /// What is being read to be compacted is not the log any more.
+    pub(crate) fn note_cut(&self) {
+        self.cuts.fetch_add(1, Ordering::AcqRel);
     }
 }
 
@@ -236,28 +247,29 @@ impl LogReader {
 
     /// The first record below `upper_bound` that has the largest timestamp there (KIP-734). May wait for the device.
     pub fn max_timestamp(&self, upper_bound: i64) -> Result<Option<TimestampOffset>, ReadError> {
-        let mut best: Option<(TimeEntry, Arc<Segment>)> = None;
-        self.search::<()>(|segment| {
-            let max = match segment.max_timestamp()? {
-                // The largest may lie outside of the limits: walk what is within.
-                Some(max) if max.offset >= upper_bound || segment.base_offset() < self.start() => {
-                    self.max_within(segment, upper_bound)?
+        self.unless_replaced(|segments| {
+            let mut best: Option<(TimeEntry, &Arc<Segment>)> = None;
+            for segment in segments {
+                let max = match segment.max_timestamp().map_err(|fault| (fault, segment.clone()))? {
+                    // The largest may lie outside of the limits: walk what is within.
+                    Some(max) if max.offset >= upper_bound || segment.base_offset() < self.start() => {
+                        self.max_within(segment, upper_bound).map_err(|fault| (fault, segment.clone()))?
+                    }
+                    max => max,
+                };
+                if let Some(max) = max
+                    && best.as_ref().is_none_or(|(b, _)| max.timestamp > b.timestamp)
+                {
+                    best = Some((max, segment));
                 }
-                max => max,
-            };
-            if let Some(max) = max
-                && best.as_ref().is_none_or(|(b, _)| max.timestamp > b.timestamp)
-            {
-                best = Some((max, segment.clone()));
             }
-            Ok(None)
-        })?;
-        let Some((max, segment)) = best.filter(|(max, _)| max.timestamp >= 0) else { return Ok(None) };
-        let find = || -> Result<Option<TimestampOffset>, Fault> {
-            let Some((found, _)) = segment.locate(max.offset, false)? else { return Ok(None) };
-            self.first_record(&segment, &found, max.timestamp, upper_bound)
-        };
-        find().map_err(|fault| fault.into_read_error(segment.log().path()))
+            let Some((max, segment)) = best.filter(|(max, _)| max.timestamp >= 0) else { return Ok(None) };
+            let find = || -> Result<Option<TimestampOffset>, Fault> {
+                let Some((found, _)) = segment.locate(max.offset, false)? else { return Ok(None) };
+                self.first_record(segment, &found, max.timestamp, upper_bound)
+            };
+            find().map_err(|fault| (fault, segment.clone()))
+        })
     }
 
     /// The largest timestamp among the records of a segment from the start of the log to the bound.
@@ -283,22 +295,35 @@ impl LogReader {
         Ok(max)
     }
 
-    /// Asks the segments in order until one answers; a segment that is deleted meanwhile is passed over.
+    /// Asks the segments in order until one answers.
     fn search<T>(
         &self,
         mut ask: impl FnMut(&Arc<Segment>) -> Result<Option<T>, Fault>,
     ) -> Result<Option<T>, ReadError> {
-        let segments = self.shared.segments();
-        let first = floor(&segments, self.start());
-        for segment in &segments[first.min(segments.len())..] {
-            match ask(segment) {
-                Ok(Some(answer)) => return Ok(Some(answer)),
-                Ok(None) => {}
-                Err(_) if !self.shared.segments().iter().any(|s| Arc::ptr_eq(s, segment)) => {}
-                Err(fault) => return Err(fault.into_read_error(segment.log().path())),
+        self.unless_replaced(|segments| {
+            for segment in segments {
+                if let Some(answer) = ask(segment).map_err(|fault| (fault, segment.clone()))? {
+                    return Ok(Some(answer));
+                }
+            }
+            Ok(None)
+        })
+    }
+
+    /// Asks the segments from the start of the log on; again if one failed that was deleted or replaced meanwhile.
+    fn unless_replaced<T>(
+        &self,
+        mut ask: impl FnMut(&[Arc<Segment>]) -> Result<T, (Fault, Arc<Segment>)>,
+    ) -> Result<T, ReadError> {
+        loop {
+            let segments = self.shared.segments();
+            let first = floor(&segments, self.start());
+            match ask(&segments[first.min(segments.len())..]) {
+                Ok(answer) => return Ok(answer),
+                Err((_, segment)) if !self.shared.segments().iter().any(|s| Arc::ptr_eq(s, &segment)) => {}
+                Err((fault, segment)) => return Err(fault.into_read_error(segment.log().path())),
             }
         }
-        Ok(None)
     }
 
     /// The first record of a batch that is new enough, and neither before the start nor at the bound.

@@ -12,6 +12,7 @@
 mod epochs;
 mod files;
 mod producers;
+mod replacements;
 mod sealed;
 mod segments;
 
@@ -100,6 +101,7 @@ pub(crate) fn recover(
 ) -> Result<Recovered, OpenError> {
     let disk = data.disk().clone();
     let known_end = data.ends().get(name);
+    replacements::settle_replacements(&*disk, dir, name)?;
     let files = list_files(&*disk, dir)?;
     let known = match known_end {
         KnownEnd::Known(end) => Some(end),

@@ -64,7 +64,9 @@ impl Log {
         let _no_seals = shared.hold_seals();
         // Whatever a flush that is under way brings to the disk is none of the new log's.
         self.in_flight = None;
+        self.shared.note_cut();
         let disk = self.data.disk().clone();
+        self.data.cleaned().lower_durably(self.name, None)?;
         self.data.ends().remove_durably(self.name)?;
         let doomed = self.data.path().join(format!("{}{DELETED_SUFFIX}", self.name));
         remove_dir_and_files(&*disk, &doomed)?;

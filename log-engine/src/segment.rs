@@ -37,6 +37,8 @@ pub(crate) struct Segment {
     aborted: TxnIndex,
     /// The segment has a seal, or somebody is about to write one.
     sealed: AtomicBool,
+    /// Its name belongs to another segment, or soon will.
+    replaced: AtomicBool,
 }
 
 /// What changes while a segment is written.
@@ -110,6 +112,7 @@ impl Segment {
             state: RwLock::new(state),
             aborted: TxnIndex::new(descriptors, dir, base_offset),
             sealed: AtomicBool::new(false),
+            replaced: AtomicBool::new(false),
         }
     }
 
@@ -184,10 +187,21 @@ impl Segment {
 
     /// An open file of the segment; cold if it would have to be opened.
     pub(crate) fn open(&self, file: &CachedFile, warm: bool) -> Result<Arc<dyn DiskFile>, Fault> {
-        match warm {
+        let opened = match warm {
             true => self.descriptors.get_open(file).ok_or(Fault::Cold),
             false => self.descriptors.get(file).map_err(|e| Fault::io("open", file.path(), e)),
+        }?;
+        // What was opened before the mark was set is the old file: names change only after it.
+        if self.replaced.load(Ordering::SeqCst) {
+            let reason = "the segment was replaced by a compacted one".to_owned();
+            return Err(Fault::Damaged { position: 0, reason });
         }
+        Ok(opened)
+    }
+
+    /// From now on readers that come late must look for another segment.
+    pub(crate) fn set_replaced(&self) {
+        self.replaced.store(true, Ordering::SeqCst);
     }
 
     /// Walks the headers from a position to the end of what is visible now.

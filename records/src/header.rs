@@ -34,7 +34,7 @@ const COMPRESSION_BITS: i16 = 0x07;
 pub(crate) const LOG_APPEND_TIME_BIT: i16 = 0x08;
 pub(crate) const TRANSACTIONAL_BIT: i16 = 0x10;
 pub(crate) const CONTROL_BIT: i16 = 0x20;
-const DELETE_HORIZON_BIT: i16 = 0x40;
+pub(crate) const DELETE_HORIZON_BIT: i16 = 0x40;
 
 /// How the records of a batch are compressed. The numbers are Kafka's and stand on disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]

@@ -4,7 +4,7 @@
 //! [`BatchView::records`] (unpack one batch, with a cap on the decompressed size) → [`Record`].
 //! A leader patches a batch in place with [`set_base_offset`], [`set_leader_epoch`] (both outside of the
 //! checksum) and, on topics with `LogAppendTime`, [`set_log_append_time`]. [`BatchBuilder`] makes batches, [`EndMarker`]
-//! those that end a transaction.
+//! those that end a transaction. [`BatchFilter`] takes records out of them (compaction).
 //!
 //! This package is pure: bytes in, facts out. Every byte is treated as hostile: no function here panics on
 //! input, and none allocates more than the stated cap.
@@ -15,6 +15,7 @@ mod codec;
 mod control;
 mod crc;
 mod error;
+mod filter;
 mod header;
 mod patch;
 mod record;
@@ -25,6 +26,7 @@ pub use builder::{BatchBuilder, BuildError};
 pub use control::EndMarker;
 pub use crc::{check_crc, compute_crc};
 pub use error::BatchError;
+pub use filter::{BatchFilter, Filtered, Horizon, put_emptied_batch};
 pub use header::{
     BatchHeader, Compression, MAGIC_V2, NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, NO_TIMESTAMP,
     TimestampType, peek_magic, peek_size,

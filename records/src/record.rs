@@ -49,6 +49,11 @@ impl<'a> Records<'a> {
         self.data.len()
     }
 
+    /// The records as they lie, unpacked.
+    pub(crate) fn data(&self) -> &[u8] {
+        &self.data
+    }
+
     /// Walks the records in order. After an error the walk ends.
     pub fn iter(&self) -> RecordIter<'_> {
         RecordIter { header: self.header, count: self.count, index: 0, rest: Cursor::new(&self.data) }
@@ -134,7 +139,10 @@ impl<'a> Headers<'a> {
     }
 }
 
-fn read_record<'a>(header: &BatchHeader, rest: &mut Cursor<'a>) -> Result<Record<'a>, &'static str> {
+pub(crate) fn read_record<'a>(
+    header: &BatchHeader,
+    rest: &mut Cursor<'a>,
+) -> Result<Record<'a>, &'static str> {
     let length = rest.varint().ok_or("its length is damaged")?;
     let length = usize::try_from(length).map_err(|_| "its length is negative")?;
     let mut body = Cursor::new(rest.take(length).ok_or("it is longer than its batch")?);

@@ -1,7 +1,9 @@
 //! The threads that touch disks: one log thread per data directory owns the logs there, flushers sync for it, read
-//! threads wait for cold pages, and a scrub looks after what lies there. No async worker ever does.
+//! threads wait for cold pages, cleaner threads compact, and a scrub looks after what lies there. No async worker ever
+//! does.
 
 pub(crate) mod claim;
+pub(crate) mod cleaner;
 pub(crate) mod event;
 pub(crate) mod event_queue;
 pub(crate) mod health;

@@ -11,6 +11,7 @@ use crate::control_thread::ControlThread;
 use crate::controller_client::{ControllerClient, ControllerTiming};
 use crate::controller_port::ControllerPort;
 use crate::coordinators::{Coordinators, ForwardLimits};
+use crate::disk::cleaner::CleanerMetrics;
 use crate::error::StartError;
 use crate::handle::{KafkaAddress, NodeHandle, Phase};
 use crate::metadata_feed::{MetadataFeed, Published};
@@ -97,6 +98,7 @@ struct Metrics {
     node: Arc<NodeMetrics>,
     wire: Arc<WireMetrics>,
     partitions: PartitionMetrics,
+    cleaner: CleanerMetrics,
     replication: ReplicationMetrics,
     /// Of both endpoints.
     transport: TransportMetrics,
@@ -109,6 +111,7 @@ impl Metrics {
             node: Arc::new(NodeMetrics::register(registry)),
             wire: WireMetrics::new(registry),
             partitions: PartitionMetrics::register(registry),
+            cleaner: CleanerMetrics::register(registry),
             replication: ReplicationMetrics::register(registry),
             transport: TransportMetrics::register(registry.sub_registry_with_prefix("weir_storage_node")),
         }
@@ -149,8 +152,8 @@ fn run(
     tokio::spawn(boot::remember(directories.clone(), broker_epoch.subscribe()));
     let Replicating { replication, throttle, proposer } =
         replicate(&config, &data, &published, &broker_epoch, &client, clock, &metrics.replication);
-    let partitions =
-        start_partitions(&config, &file_configs, directories, clock, metrics.partitions, replication)?;
+    let counted = (metrics.partitions, metrics.cleaner);
+    let partitions = start_partitions(&config, &file_configs, directories, clock, counted, replication)?;
 
     let (mut following, lost_copies) =
         look_after(&config, &partitions, &published, &client, &broker_epoch, clock, proposer);
@@ -353,7 +356,7 @@ fn start_partitions(
     file_configs: &ConfigMap,
     directories: Vec<DataDir>,
     clock: Clock,
-    metrics: PartitionMetrics,
+    metrics: (PartitionMetrics, CleanerMetrics),
     replication: Arc<Replication>,
 ) -> Result<Arc<Partitions>, StartError> {
     let config = PartitionsConfig {
@@ -361,7 +364,8 @@ fn start_partitions(
         file_configs: file_configs.clone(),
         limits: config.partition_limits(),
         clock,
-        metrics,
+        metrics: metrics.0,
+        cleaner_metrics: metrics.1,
         replication,
     };
     Partitions::start(config, directories).map_err(|error| StartError::Thread { name: "partitions", error })

@@ -133,6 +133,7 @@ impl TestNode {
             limits: PartitionLimits::default(),
             clock: Clock::start(),
             metrics: PartitionMetrics::default(),
+            cleaner_metrics: crate::disk::cleaner::CleanerMetrics::default(),
             replication: crate::replication::Replication::alone(),
         };
         let node = Node::new(NodeParts {

@@ -4,10 +4,11 @@
 //! [`producer_snapshot`] (its bytes on disk),
 //! [`epoch_history`] (which leader epoch began where, and its bytes on disk), [`roll`] (when a segment is full), [`seal`]
 //! (what a full one holds), [`retention`] (when it has been kept long enough) with [`append_times`] (when it was appended,
-//! by the broker's clock).
+//! by the broker's clock), [`compact`] (which records a compacted log keeps).
 //! `log-engine` keeps these beside its files; `storage-node-core` asks them before it lets a leader append.
 
 pub mod append_times;
+pub mod compact;
 pub mod epoch_history;
 pub mod producer_snapshot;
 pub mod producers;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use log_engine::FlushDone;
+use log_engine::{CompactedSegment, Compaction, CompactionRequest, FinishedCompaction, FlushDone, Installed};
 use log_engine_core::{MarkerEpochRule, TransactionOutcome};
 use proto_types::coordinator_api::{ShardAppended, ShardLogError};
 use proto_types::ids::{CoordinatorEpoch, Millis, Offset, TopicPartition};
@@ -51,6 +51,8 @@ pub(crate) enum Event {
     SessionLost { session: Arc<FollowerSession> },
     /// What came of a proposal of an in-sync set.
     IsrAnswered { id: TopicPartition, answered: IsrAnswered },
+    /// A thread that compacts wants something of a copy.
+    Compaction { id: TopicPartition, step: CompactionStep },
     /// A flush is over.
     Flushed(FlushDone),
     /// A segment of the copy is damaged.
@@ -170,6 +172,17 @@ pub(crate) struct AppendToShard {
     pub(crate) deadline: Millis,
     pub(crate) reply: oneshot::Sender<Result<ShardAppended, ShardLogError>>,
     pub(crate) permit: Permit,
+}
+
+/// See [`Event::Compaction`].
+#[derive(Debug)]
+pub(crate) enum CompactionStep {
+    /// Tell what a pass needs to know, if there is something to do.
+    Begin { request: CompactionRequest, reply: oneshot::Sender<Option<Compaction>> },
+    /// Put a new segment in its place.
+    Install { segment: CompactedSegment, reply: oneshot::Sender<Result<Installed, String>> },
+    /// The pass is at its end.
+    Finish { finished: FinishedCompaction, reply: oneshot::Sender<Installed> },
 }
 
 /// See [`Event::FromLeader`].

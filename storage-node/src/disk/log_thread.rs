@@ -235,6 +235,7 @@ impl Running {
             Event::IsrAnswered { id, answered } => {
                 self.with_slot(id, |slot| slot.on_isr_answered(answered));
             }
+            Event::Compaction { id, step } => self.with_slot(id, |slot| slot.on_compaction(step)),
             Event::Flushed(done) => {
                 self.with_slot(partition_of(done.log), |slot| slot.on_flushed(done));
             }

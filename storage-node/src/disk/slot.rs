@@ -2,6 +2,7 @@
 //!
 //! [`Slot::step`] is the loop of the state machine: ask the replica what to do, do it in order, feed back what came of it.
 
+mod compact;
 mod marker;
 mod replicate;
 mod retain;

@@ -26,6 +26,7 @@ use super::metrics::PartitionMetrics;
 use super::settings::{TopicLimits, TopicSettings};
 use crate::clock::Clock;
 use crate::disk::HousekeepingLimits;
+use crate::disk::cleaner::{Cleaner, CleanerMetrics, CleanerSettings};
 use crate::disk::event::{DropCopy, Event, FollowersOf, LedPartition, Open, OpenFailure};
 use crate::disk::event_queue::{EventQueue, QueueLimits};
 use crate::disk::health::{DiskHealth, StallWatch};
@@ -88,6 +89,7 @@ pub(crate) struct PartitionsConfig {
     pub(crate) limits: PartitionLimits,
     pub(crate) clock: Clock,
     pub(crate) metrics: PartitionMetrics,
+    pub(crate) cleaner_metrics: CleanerMetrics,
     pub(crate) replication: Arc<Replication>,
 }
 
@@ -117,6 +119,7 @@ pub(crate) struct Partitions {
     aside: Mutex<BTreeSet<TopicPartition>>,
     healthy: watch::Sender<bool>,
     strays_named: AtomicBool,
+    cleaner: Cleaner,
 }
 
 /// One data directory with the thread that owns it.
@@ -184,6 +187,7 @@ impl Partitions {
         let copies = RwLock::default();
         let placed = Mutex::new(placed);
         let healthy = watch::Sender::new(true);
+        let cleaner = Cleaner::new(config.clock, config.cleaner_metrics.clone());
         let partitions = Arc::new(Self {
             config,
             directories,
@@ -194,7 +198,9 @@ impl Partitions {
             aside: Mutex::new(aside),
             healthy,
             strays_named: AtomicBool::new(false),
+            cleaner,
         });
+        partitions.cleaner.attach(Arc::downgrade(&partitions));
         watch_disks(Arc::downgrade(&partitions))?;
         partitions.start_scrubs()?;
         Ok(partitions)
@@ -258,6 +264,18 @@ impl Partitions {
             .collect()
     }
 
+    /// The open copies of compacted topics, each with its data directory.
+    pub(crate) fn compacted(&self) -> Vec<(PartitionHandle, DataDir)> {
+        let copies = self.copies.read();
+        let compacted = copies.values().filter_map(|copy| match copy {
+            Copy::Open { handle, settings } if settings.compacted => {
+                Some((handle.clone(), self.directories[handle.directory()].data.clone()))
+            }
+            Copy::Open { .. } | Copy::Failed => None,
+        });
+        compacted.collect()
+    }
+
     /// Partitions that this node leads, at most so many, with those of their followers that have lacked something for at
     /// least so long. Whether there are more.
     pub(crate) async fn lagging_followers(
@@ -278,7 +296,7 @@ impl Partitions {
     /// Makes the copies match `image`, given what `delta` says has changed. When it returns, every copy that this node
     /// leads is open (or failed), and every dropped one is gone.
     pub(crate) async fn apply(&self, image: &ClusterImage, delta: &ImageDelta) {
-        self.set_throttles(image);
+        self.follow_node_configs(image);
         let mut partitions: BTreeSet<TopicPartition> = delta.partitions.clone();
         let mut settings_changed = BTreeSet::new();
         let all = delta.configs.iter().any(|of| !matches!(of, ConfigResource::Topic(_)));
@@ -333,13 +351,14 @@ impl Partitions {
         }
     }
 
-    fn set_throttles(&self, image: &ClusterImage) {
+    fn follow_node_configs(&self, image: &ClusterImage) {
         let view = ConfigView::new(image, self.config.node, &self.config.file_configs);
         let rate =
             |name| view.node_value(name).and_then(|value| value.trim().parse().ok()).unwrap_or(u64::MAX);
         let throttles = &self.config.replication.throttles;
         throttles.leader.set(rate("leader.replication.throttled.rate"));
         throttles.follower.set(rate("follower.replication.throttled.rate"));
+        self.cleaner.configure(CleanerSettings::resolve(&view));
     }
 
     /// Names the logs on this node's disks that the metadata does not place here: left behind by topics that were deleted
@@ -359,7 +378,12 @@ impl Partitions {
     }
 
     /// Flushes and closes everything. The door must have stopped before.
-    pub(crate) async fn close(&self) {
+    pub(crate) async fn close(self: &Arc<Self>) {
+        self.cleaner.request_stop();
+        let this = Arc::clone(self);
+        if tokio::task::spawn_blocking(move || this.cleaner.join()).await.is_err() {
+            tracing::error!("waiting for the threads that compact failed");
+        }
         for directory in &self.directories {
             directory.scrub.stop();
             directory.data.stop_sealing();
@@ -491,6 +515,7 @@ impl Partitions {
 impl Drop for Partitions {
     /// Whoever did not wait for [`Partitions::close`] still gets everything flushed and closed, in time.
     fn drop(&mut self) {
+        self.cleaner.request_stop();
         for directory in &self.directories {
             directory.scrub.stop();
             directory.data.stop_sealing();

@@ -72,6 +72,7 @@ impl World {
             limits,
             clock,
             metrics: PartitionMetrics::default(),
+            cleaner_metrics: crate::disk::cleaner::CleanerMetrics::default(),
             replication: crate::replication::Replication::alone(),
         };
         let partitions = Partitions::start(config, data).unwrap();

@@ -8,6 +8,7 @@ use records::TimestampType;
 use storage_node_core::effective_config::ConfigView;
 use storage_node_core::{FlushMode, ReplicaConfig};
 
+use crate::disk::cleaner::CompactionSettings;
 use crate::replication::throttle::ThrottledReplicas;
 
 /// Bounds of the partition runtime that Kafka has no name for and that are the same for all topics.
@@ -49,6 +50,8 @@ pub(crate) struct TopicSettings {
     pub(crate) retention: RetentionLimits,
     /// `file.delete.delay.ms`: how long the files of dropped segments are kept.
     pub(crate) file_delete_delay_ms: i64,
+    /// When it is compacted, if it is.
+    pub(crate) compaction: CompactionSettings,
     /// `message.timestamp.type`.
     pub(crate) timestamp_type: TimestampType,
     /// `message.timestamp.before.max.ms`.
@@ -97,6 +100,11 @@ impl TopicSettings {
         // Negative values mean no limit.
         let limit = |name, default| Some(number(name, default)).filter(|&value| value >= 0 && !is_kept);
         let defaults = LogConfig::default();
+        let compaction = CompactionSettings::resolve(text);
+        let segment_ms = number("segment.ms", defaults.segment_ms);
+        // What must be compacted in time must be in a segment that takes no more appends.
+        let segment_ms =
+            if has_policy("compact") { segment_ms.min(compaction.max_lag_ms) } else { segment_ms };
         let segment_bytes = size("segment.bytes", defaults.segment_bytes as usize);
         Self {
             topic_name: topic_name.to_owned(),
@@ -109,6 +117,7 @@ impl TopicSettings {
                 bytes: limit("retention.bytes", -1).map(i64::unsigned_abs),
             },
             file_delete_delay_ms: number("file.delete.delay.ms", 60_000),
+            compaction,
             timestamp_type: match text("message.timestamp.type").as_str() {
                 "LogAppendTime" => TimestampType::LogAppendTime,
                 _ => TimestampType::CreateTime,
@@ -130,7 +139,7 @@ impl TopicSettings {
             },
             log: LogConfig {
                 segment_bytes: segment_bytes as u64,
-                segment_ms: number("segment.ms", defaults.segment_ms),
+                segment_ms,
                 segment_jitter_ms: number("segment.jitter.ms", 0),
                 index_interval_bytes: number("index.interval.bytes", 4096).unsigned_abs(),
                 index_bytes_max: number("segment.index.bytes", 10 << 20).unsigned_abs(),

@@ -171,6 +171,7 @@ impl Node {
             limits: PartitionLimits::default(),
             clock,
             metrics: PartitionMetrics::default(),
+            cleaner_metrics: crate::disk::cleaner::CleanerMetrics::default(),
             replication,
         };
         let partitions = Partitions::start(config, vec![data]).expect("threads can be started");

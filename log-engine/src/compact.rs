@@ -1,0 +1,371 @@
+//! Compaction of one log: the part that reads and writes much, on a thread that may wait, beside the log's owner.
+//!
+//! [`Log::begin_compaction`] hands out what a pass needs to know, taken at one instant; [`Compaction`] reads the segments,
+//! builds the map of keys and writes new segments under names that end in `.cleaned`; the owner puts each in the place of
+//! those that it was made of ([`Log::install`]), or throws it away if the log was cut or deleted meanwhile. Rules:
+//! `log_engine_core::compact`.
+//!
+//! ```text
+//! .log.cleaned, indexes → sync → indexes .swap → sync directory                         beside the owner
+//! .log.cleaned → .log.swap → sync directory      from here on a start completes it       the owner
+//! old segments removed, indexes under their names → sync directory → .log.swap → .log
+//! ```
+//!
+//! Readers that hold an old segment's file go on with it; those that come later find the new one. How far passes have come is
+//! kept for all logs of a directory in `cleaner-offset-checkpoint`.
+
+pub(crate) mod cleaned_ends;
+mod install;
+mod source;
+mod target;
+
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher;
+use std::ops::Range;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use log_engine_core::compact::{
+    AbortedRanges, Cleaned, Cleaning, CleaningRules, CompactionPolicy, Dirtiness, GroupLimits, KeyHash,
+    KeyMap, Mapping, MarkerScan, SegmentFacts, groups, last_batches, look, marker_of,
+};
+use records::BatchView;
+
+use crate::data_dir::DataDir;
+use crate::error::CompactionError;
+use crate::flushed_ends::KnownEnd;
+use crate::log::Log;
+use crate::reader::{LogReader, Shared};
+use crate::scan::Fault;
+use crate::segment::Segment;
+pub use install::Installed;
+use source::Source;
+pub use target::CompactedSegment;
+use target::Target;
+pub(crate) use target::{CLEANED_SUFFIX, INDEX_SUFFIXES, SWAP_SUFFIX};
+
+/// What a pass is asked to do.
+#[derive(Debug, Clone, Copy)]
+pub struct CompactionRequest {
+    /// Nothing at or above it is touched: the lesser of high watermark and last stable offset.
+    pub bound: i64,
+    /// What was found due.
+    pub dirtiness: Dirtiness,
+    /// Broker time, milliseconds.
+    pub now_ms: i64,
+    /// `delete.retention.ms`.
+    pub delete_retention_ms: i64,
+    /// Memory for the map of keys, bytes.
+    pub map_bytes_max: usize,
+}
+
+/// Slows a pass down, and stops it.
+pub trait Pace {
+    /// So many bytes are about to be read or were written. Returns when the pass may go on, `false` if it must stop.
+    fn spend(&mut self, bytes: u64) -> bool;
+}
+
+/// What a pass did.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct CompactionCounts {
+    /// Bytes of segments that were read to be written anew.
+    pub bytes_in: u64,
+    /// Bytes of the new segments.
+    pub bytes_out: u64,
+    /// Bytes that were read for the map, and to find aborted transactions.
+    pub bytes_mapped: u64,
+    /// Keys in the map.
+    pub keys: u64,
+}
+
+/// A pass over one log.
+pub struct Compaction {
+    data: DataDir,
+    dir: PathBuf,
+    shared: Arc<Shared>,
+    cuts: u64,
+    /// All segments at the beginning.
+    all: Arc<Vec<Arc<Segment>>>,
+    /// Which of them may be rewritten.
+    sources: Vec<SegmentFacts>,
+    /// Runs of them that become one segment each; empty before [`prepare`](Self::prepare).
+    groups: std::vec::IntoIter<Range<usize>>,
+    group_limits: GroupLimits,
+    index_interval_bytes: u64,
+    bound: i64,
+    rules: CleaningRules,
+    mapping: Mapping,
+    /// Two secrets, which together make a hash of 128 bits.
+    hashers: [RandomState; 2],
+    transactions: std::collections::HashSet<i64>,
+    counts: CompactionCounts,
+}
+
+impl Log {
+    /// Takes what a pass needs to know. `None` if there is nothing to do, any more. Does not wait for the device.
+    pub fn begin_compaction(&self, request: &CompactionRequest) -> Option<Compaction> {
+        if self.poisoned.is_some() {
+            return None;
+        }
+        let all = self.shared.segments();
+        let facts = settled(&self.data, &self.shared, &all);
+        // Who looked has waited for timestamps, and the log has gone on.
+        let bound = request.bound.min(request.dirtiness.until);
+        let bound = if cfg!(weir_planted_bug = "B15") { request.dirtiness.until } else { bound };
+        let policy = CompactionPolicy { min_dirty_ratio: 0.0, min_lag_ms: 0, max_lag_ms: i64::MAX };
+        let cleaned_to = self.data.cleaned().get(self.name);
+        let found = look(&facts, cleaned_to, (bound, self.end()), request.now_ms, &policy);
+        let sources: Vec<SegmentFacts> =
+            facts.into_iter().take(found.segments).take_while(|s| s.end <= bound).collect();
+        let until = sources.last()?.end;
+        if until <= found.from {
+            return None;
+        }
+        let map = KeyMap::new(request.map_bytes_max, (until - found.from).unsigned_abs());
+        Some(Compaction {
+            data: self.data.clone(),
+            dir: self.dir.clone(),
+            shared: self.shared.clone(),
+            cuts: self.shared.cuts(),
+            all,
+            sources,
+            groups: Vec::new().into_iter(),
+            group_limits: GroupLimits { segment_bytes: self.config.segment_bytes },
+            index_interval_bytes: self.config.index_interval_bytes,
+            bound: request.bound,
+            rules: CleaningRules {
+                now_ms: request.now_ms,
+                delete_retention_ms: request.delete_retention_ms,
+                unpacked_bytes_max: self.config.unpacked_batch_bytes_max,
+                last_batches: last_batches(&self.producers),
+                aborted: AbortedRanges::default(),
+            },
+            mapping: Mapping::new(map, found.from),
+            hashers: [RandomState::new(), RandomState::new()],
+            transactions: std::collections::HashSet::new(),
+            counts: CompactionCounts::default(),
+        })
+    }
+}
+
+impl LogReader {
+    /// What a pass would have to do now. Waits for the device if the policy has lags. `data` is the log's directory.
+    pub fn dirtiness(&self, data: &DataDir, bound: i64, now_ms: i64, policy: &CompactionPolicy) -> Dirtiness {
+        let shared = self.shared();
+        let segments = shared.segments();
+        let mut facts = settled(data, shared, &segments);
+        for (fact, segment) in facts.iter_mut().zip(segments.iter()) {
+            // One that cannot be read is found out by the pass, which says what is wrong.
+            if policy.min_lag_ms > 0 {
+                fact.max_timestamp = segment.max_timestamp().ok().flatten().map(|max| max.timestamp);
+            }
+            if policy.max_lag_ms < i64::MAX {
+                let first = segment.scan_from(0, false).and_then(|mut scan| scan.next());
+                fact.first_timestamp = first.ok().flatten().map(|first| first.header.max_timestamp);
+            }
+        }
+        let cleaned_to = data.cleaned().get(shared.name);
+        look(&facts, cleaned_to, (bound, self.end()), now_ms, policy)
+    }
+}
+
+/// Facts of the segments, oldest first, that take no appends any more and are on disk, as even the record of flushed ends says.
+fn settled(data: &DataDir, shared: &Shared, segments: &[Arc<Segment>]) -> Vec<SegmentFacts> {
+    let KnownEnd::Known(known) = data.ends().get(shared.name) else { return Vec::new() };
+    let pairs = segments.iter().zip(segments.iter().skip(1));
+    let settled = pairs.take_while(|(_, next)| next.base_offset() <= known.active_base);
+    let facts = settled.map(|(segment, _)| {
+        let state = segment.state().read();
+        SegmentFacts {
+            base_offset: segment.base_offset(),
+            end: state.next_offset,
+            bytes: state.size,
+            max_timestamp: None,
+            first_timestamp: None,
+        }
+    });
+    facts.collect()
+}
+
+impl std::fmt::Debug for Compaction {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Compaction({})", self.shared.name)
+    }
+}
+
+impl Compaction {
+    /// Makes durable what a pass rests on, finds aborted transactions, and builds the map. Answers where the pass ends.
+    pub fn prepare(&mut self, pace: &mut dyn Pace) -> Result<i64, CompactionError> {
+        let prepared = self.try_prepare(pace);
+        prepared.map_err(|error| self.unless_changed(error))?;
+        self.counts.keys = self.mapping.map().len() as u64;
+        let end = self.mapping.end();
+        let within = self.sources.partition_point(|s| s.base_offset < end);
+        self.groups = groups(&self.sources[..within], &self.group_limits).into_iter();
+        Ok(end)
+    }
+
+    fn try_prepare(&mut self, pace: &mut dyn Pace) -> Result<(), CompactionError> {
+        // After a crash only that record tells which segments are whole.
+        self.data.checkpoint()?;
+        self.rules.aborted = self.find_aborted(pace)?;
+        let dirty = self.sources.partition_point(|s| s.end <= self.mapping.end());
+        for at in dirty..self.sources.len() {
+            let mut source = self.open(at)?;
+            while source.advance(pace)? {
+                let batch = source.batch()?;
+                let aborted = &self.rules.aborted;
+                let hashers = &self.hashers;
+                let taken = self
+                    .mapping
+                    .take(&batch, self.rules.unpacked_bytes_max, aborted, |key| hash(hashers, key));
+                if !taken.map_err(|e| source.damaged(&e))? {
+                    self.counts.bytes_mapped += source.bytes_read();
+                    return Ok(());
+                }
+            }
+            self.counts.bytes_mapped += source.bytes_read();
+        }
+        Ok(())
+    }
+
+    /// Reads the headers of all batches, and the control batches, as far as transactions with data in the sources go.
+    fn find_aborted(&mut self, pace: &mut dyn Pace) -> Result<AbortedRanges, CompactionError> {
+        let mut found = MarkerScan::default();
+        for (at, segment) in self.all.iter().enumerate() {
+            if at >= self.sources.len() && !found.has_open() || segment.base_offset() >= self.bound {
+                break;
+            }
+            let failed = |fault: Fault| CompactionError::from(fault.into_read_error(segment.log().path()));
+            let mut scan = segment.scan_from(0, false).map_err(failed)?;
+            while let Some(batch) = scan.next().map_err(failed)? {
+                if batch.header.base_offset >= self.bound {
+                    break;
+                }
+                if !batch.header.is_control() {
+                    found.on_data(&batch.header);
+                    continue;
+                }
+                let bytes = segment.read_batch(&batch).map_err(failed)?;
+                let view = BatchView::parse(&bytes);
+                let marker = view.and_then(|view| view.check_crc().and_then(|()| marker_of(&view)));
+                let damaged = |e: records::BatchError| CompactionError::Damaged {
+                    reason: e.to_string(),
+                    path: segment.log().path().to_path_buf(),
+                    position: batch.position,
+                };
+                found.on_marker(&batch.header, marker.map_err(damaged)?);
+                if !pace.spend(0) {
+                    return Err(CompactionError::Stopped);
+                }
+            }
+        }
+        Ok(found.into_ranges())
+    }
+
+    /// Writes the next new segment, ready for [`Log::install`]; `None` after the last. Segments of which everything stays are
+    /// left as they are.
+    pub fn next_segment(&mut self, pace: &mut dyn Pace) -> Result<Option<CompactedSegment>, CompactionError> {
+        while let Some(group) = self.groups.next() {
+            let mut target = None;
+            match self.clean(group, pace, &mut target) {
+                Ok(Some(segment)) => return Ok(Some(segment)),
+                Ok(None) => {}
+                Err(error) => {
+                    if let Some(target) = target {
+                        target.remove();
+                    }
+                    return Err(self.unless_changed(error));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    fn clean(
+        &mut self,
+        group: Range<usize>,
+        pace: &mut dyn Pace,
+        slot: &mut Option<Target>,
+    ) -> Result<Option<CompactedSegment>, CompactionError> {
+        let Some(last) = group.clone().rev().find(|&at| self.sources[at].bytes > 0) else { return Ok(None) };
+        let base = self.sources[group.start].base_offset;
+        let target = slot.insert(Target::create(&self.data, &self.dir, base, self.index_interval_bytes)?);
+        let mut cleaning =
+            Cleaning::resume(&self.rules, &self.mapping, std::mem::take(&mut self.transactions));
+        let mut same = group.len() == 1;
+        for at in group.clone() {
+            let mut source = Source::open(&self.data, &self.dir, &self.sources[at])?;
+            while source.advance(pace)? {
+                let batch = source.batch()?;
+                let closes = at == last && source.is_last();
+                let hashers = &self.hashers;
+                let cleaned = cleaning.take(&batch, closes, |key| hash(hashers, key), target.buffer());
+                let cleaned = cleaned.map_err(|e| source.damaged(&e))?;
+                same &= cleaned == Cleaned::Same;
+                if cleaned != Cleaned::Dropped {
+                    target.appended(pace)?;
+                }
+            }
+            self.counts.bytes_in += source.bytes_read();
+        }
+        self.transactions = cleaning.suspend();
+        if same {
+            self.counts.bytes_out += self.sources[group.start].bytes;
+            if let Some(target) = slot.take() {
+                target.remove();
+            }
+            return Ok(None);
+        }
+        let sources: Vec<(Arc<Segment>, u64)> =
+            group.clone().map(|at| (self.all[at].clone(), self.sources[at].bytes)).collect();
+        let next_offset = self.sources[group.end - 1].end;
+        target.complete(next_offset, pace)?;
+        self.counts.bytes_out += target.size();
+        let Some(target) = slot.take() else { return Ok(None) };
+        Ok(Some(CompactedSegment::new(target, sources, self.cuts)))
+    }
+
+    fn open(&self, at: usize) -> Result<Source, CompactionError> {
+        Source::open(&self.data, &self.dir, &self.sources[at])
+    }
+
+    /// Whatever went wrong in a log that was cut or shortened meanwhile may have come from that.
+    fn unless_changed(&self, error: CompactionError) -> CompactionError {
+        let now = self.shared.segments();
+        let same = self.cuts == self.shared.cuts()
+            && now.first().zip(self.all.first()).is_some_and(|(a, b)| a.base_offset() == b.base_offset());
+        match error {
+            CompactionError::Stopped => error,
+            _ if !same => CompactionError::Changed,
+            error => error,
+        }
+    }
+
+    /// What was done so far.
+    pub fn counts(&self) -> CompactionCounts {
+        self.counts
+    }
+
+    /// What to tell the owner after the last segment ([`Log::finish_compaction`]).
+    pub fn finished(&self) -> FinishedCompaction {
+        FinishedCompaction { cuts: self.cuts, end: self.mapping.end() }
+    }
+
+    /// Makes durable how far the logs of the directory are clean. A crash before only repeats work.
+    pub fn save_progress(&self) -> Result<(), CompactionError> {
+        Ok(self.data.cleaned().write()?)
+    }
+}
+
+/// A pass that came to its end.
+#[derive(Debug, Clone, Copy)]
+pub struct FinishedCompaction {
+    pub(crate) cuts: u64,
+    pub(crate) end: i64,
+}
+
+fn hash(hashers: &[RandomState; 2], key: &[u8]) -> KeyHash {
+    let [low, high] = hashers.each_ref().map(|hasher| u128::from(hasher.hash_one(key)));
+    KeyHash(high << 64 | low)
+}

@@ -1,0 +1,197 @@
+//! How far the logs of a data directory are compacted: Kafka's file `cleaner-offset-checkpoint`, by topic id, with a checksum
+//! as its last line.
+//!
+//! An end that is too low costs work; one that is too high could bring deleted keys back. So a file that is damaged in any way
+//! counts as empty, and an end is lowered durably before a log is cut below it.
+//!
+//! ```text
+//! 0                       version
+//! 1                       lines that follow
+//! <topic id> <partition> <first offset that is not compacted>
+//! crc32c <of the lines above, hexadecimal>
+//! ```
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use uuid::Uuid;
+
+use crate::LogName;
+use crate::data_dir::{read_file, write_file};
+use crate::disk::Disk;
+use crate::error::FileError;
+
+const FILE_NAME: &str = "cleaner-offset-checkpoint";
+/// A million partitions.
+const BYTES_MAX: u64 = 128 << 20;
+
+pub(crate) struct CleanedEnds {
+    disk: Arc<dyn Disk>,
+    dir: PathBuf,
+    ends: Mutex<BTreeMap<LogName, i64>>,
+    /// Held while the file is written; what was written last.
+    written: Mutex<BTreeMap<LogName, i64>>,
+}
+
+impl CleanedEnds {
+    /// Reads the file; ends of logs that are not in the directory (any more) are forgotten, durably.
+    pub(crate) fn open(
+        disk: Arc<dyn Disk>,
+        dir: &Path,
+        present: &[LogName],
+    ) -> Result<CleanedEnds, FileError> {
+        let path = dir.join(FILE_NAME);
+        let bytes = match read_file(&*disk, &path, BYTES_MAX) {
+            Ok(bytes) => bytes,
+            Err(error) => {
+                tracing::warn!(%error, "compaction begins anew everywhere in this directory");
+                Some(Vec::new())
+            }
+        };
+        let stored = bytes.as_deref().map(|bytes| decode(bytes).ok_or(()));
+        let found = match stored {
+            None => BTreeMap::new(),
+            Some(Ok(ends)) => ends,
+            Some(Err(())) => {
+                tracing::warn!(path = %path.display(), "the file is damaged: compaction begins anew in this directory");
+                BTreeMap::new()
+            }
+        };
+        let mut ends = found.clone();
+        ends.retain(|name, _| present.contains(name));
+        let opened =
+            CleanedEnds { disk, dir: dir.to_owned(), ends: Mutex::new(ends), written: Mutex::new(found) };
+        if bytes.is_some() {
+            opened.write()?;
+        }
+        Ok(opened)
+    }
+
+    /// Where the last pass over a log ended.
+    pub(crate) fn get(&self, log: LogName) -> Option<i64> {
+        self.ends.lock().get(&log).copied()
+    }
+
+    /// Notes the end of a pass; [`write`](Self::write) makes it last.
+    pub(crate) fn raise(&self, log: LogName, end: i64) {
+        self.ends.lock().insert(log, end);
+    }
+
+    /// Makes sure, durably, that a log does not count as clean beyond `end`; `None` forgets the log.
+    pub(crate) fn lower_durably(&self, log: LogName, end: Option<i64>) -> Result<(), FileError> {
+        {
+            let mut ends = self.ends.lock();
+            match (ends.get(&log).copied(), end) {
+                (None, _) => {}
+                (Some(now), Some(end)) if now <= end => {}
+                (Some(_), Some(end)) => _ = ends.insert(log, end),
+                (Some(_), None) => _ = ends.remove(&log),
+            }
+        }
+        self.write()
+    }
+
+    /// Writes the file if something has changed.
+    pub(crate) fn write(&self) -> Result<(), FileError> {
+        let mut written = self.written.lock();
+        let ends = self.ends.lock().clone();
+        if *written == ends {
+            return Ok(());
+        }
+        write_file(&*self.disk, &self.dir, FILE_NAME, encode(&ends).as_bytes())?;
+        *written = ends;
+        Ok(())
+    }
+}
+
+fn encode(ends: &BTreeMap<LogName, i64>) -> String {
+    let mut text = format!("0\n{}\n", ends.len());
+    for (name, end) in ends {
+        writeln!(text, "{} {} {end}", name.topic_id, name.partition)
+            .expect("writing to a string cannot fail");
+    }
+    let crc = checksum(text.as_bytes());
+    writeln!(text, "crc32c {crc:08x}").expect("writing to a string cannot fail");
+    text
+}
+
+fn decode(bytes: &[u8]) -> Option<BTreeMap<LogName, i64>> {
+    let text = std::str::from_utf8(bytes).ok()?;
+    let (lines, crc) = text.strip_suffix('\n')?.rsplit_once("crc32c ")?;
+    if u32::from_str_radix(crc, 16).ok()? != checksum(lines.as_bytes()) {
+        return None;
+    }
+    let mut lines = lines.lines();
+    let (version, count) = (lines.next()?, lines.next()?.parse::<usize>().ok()?);
+    let mut ends = BTreeMap::new();
+    for line in lines {
+        let mut words = line.split(' ');
+        let topic_id = Uuid::parse_str(words.next()?).ok()?;
+        let name = LogName::new(topic_id, words.next()?.parse().ok()?);
+        ends.insert(name, words.next()?.parse().ok()?);
+    }
+    (version == "0" && ends.len() == count).then_some(ends)
+}
+
+fn checksum(bytes: &[u8]) -> u32 {
+    crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, bytes) as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::disk::SimDisk;
+
+    fn name(i: u128) -> LogName {
+        LogName::new(Uuid::from_u128(i), i as i32)
+    }
+
+    fn open(disk: &Arc<SimDisk>, present: &[LogName]) -> CleanedEnds {
+        CleanedEnds::open(disk.clone(), Path::new("d"), present).unwrap()
+    }
+
+    #[test]
+    fn ends_survive_and_those_of_logs_that_are_gone_do_not() {
+        let disk = SimDisk::new(1);
+        disk.create_dir_all(Path::new("d")).unwrap();
+        disk.sync_dir(Path::new("")).unwrap();
+        let ends = open(&disk, &[]);
+        ends.raise(name(1), 10);
+        ends.raise(name(2), 20);
+        ends.raise(name(3), 30);
+        ends.write().unwrap();
+        ends.lower_durably(name(1), Some(15)).unwrap();
+        ends.lower_durably(name(2), Some(15)).unwrap();
+        ends.lower_durably(name(3), None).unwrap();
+        disk.restart();
+        let ends = open(&disk, &[name(1), name(2), name(3)]);
+        assert_eq!([1, 2, 3].map(|i| ends.get(name(i))), [Some(10), Some(15), None]);
+        open(&disk, &[name(2)]);
+        let ends = open(&disk, &[name(1), name(2)]);
+        assert_eq!(
+            [1, 2].map(|i| ends.get(name(i))),
+            [None, Some(15)],
+            "a log that went and came back is not clean"
+        );
+    }
+
+    #[test]
+    fn a_damaged_file_is_no_file() {
+        let ends = BTreeMap::from([(name(7), 1234), (name(8), 5)]);
+        let text = encode(&ends);
+        assert_eq!(decode(text.as_bytes()), Some(ends));
+        for at in 0..text.len() {
+            for bit in 0..8 {
+                let mut bytes = text.clone().into_bytes();
+                bytes[at] ^= 1 << bit;
+                // The case of the checksum's digits is all that may differ.
+                let same = decode(&bytes).is_none() || bytes.eq_ignore_ascii_case(text.as_bytes());
+                assert!(same, "byte {at} bit {bit}");
+            }
+            assert_eq!(decode(&text.as_bytes()[..at]), None);
+        }
+    }
+}

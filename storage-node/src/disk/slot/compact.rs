@@ -1,0 +1,35 @@
+//! The log thread's part of a compaction: short steps between the clients' work.
+
+use super::Slot;
+use crate::disk::event::CompactionStep;
+use log_engine::Installed;
+
+impl Slot {
+    /// A thread that compacts wants something. If it is gone meanwhile, so be it.
+    pub(crate) fn on_compaction(&mut self, step: CompactionStep) {
+        match step {
+            CompactionStep::Begin { request, reply } => {
+                let begun = self.settings.compacted.then(|| self.log.begin_compaction(&request));
+                _ = reply.send(begun.flatten());
+            }
+            CompactionStep::Install { segment, reply } => {
+                if !self.settings.compacted {
+                    segment.discard();
+                    _ = reply.send(Ok(Installed::Stale));
+                    return;
+                }
+                let installed = self.log.install(segment).map_err(|error| error.to_string());
+                if let Some(reason) = self.log.poisoned().map(str::to_owned)
+                    && installed.is_err()
+                {
+                    self.fail(&reason);
+                }
+                self.flush_wanted = true;
+                _ = reply.send(installed);
+            }
+            CompactionStep::Finish { finished, reply } => {
+                _ = reply.send(self.log.finish_compaction(&finished));
+            }
+        }
+    }
+}
