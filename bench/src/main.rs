@@ -4,6 +4,7 @@
 mod catch_up;
 mod clock;
 mod cluster;
+mod compaction;
 mod controller_failover;
 mod cpu;
 mod failover;
@@ -44,6 +45,8 @@ enum Measurement {
     Replicated(replicated::Args),
     /// A node that missed a gigabyte: how long until it is in sync again.
     CatchUp(catch_up::Args),
+    /// One thread compacts one log: MB/s of input, uncompressed and lz4.
+    Compaction(compaction::Args),
     /// Sessions of many partitions between two nodes: on a few lanes, or on one stream for each.
     Lanes(lanes::Args),
     /// The floor's broker, started by the other measurements.
@@ -63,6 +66,7 @@ fn main() -> ExitCode {
         Measurement::ControllerFailover(args) => controller_failover::run(&args),
         Measurement::Replicated(args) => replicated::run(&args),
         Measurement::CatchUp(args) => catch_up::run(&args),
+        Measurement::Compaction(args) => compaction::run(&args),
         Measurement::Lanes(args) => lanes::run(&args),
         Measurement::FloorBroker { directory } => floor::serve(&directory),
     };

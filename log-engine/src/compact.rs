@@ -44,6 +44,9 @@ pub use target::CompactedSegment;
 use target::Target;
 pub(crate) use target::{CLEANED_SUFFIX, INDEX_SUFFIXES, SWAP_SUFFIX};
 
+/// Headers that are walked between two looks at whether the pass must stop.
+const LOOK_UP_BATCHES: u64 = 1024;
+
 /// What a pass is asked to do.
 #[derive(Debug, Clone, Copy)]
 pub struct CompactionRequest {
@@ -72,7 +75,7 @@ pub struct CompactionCounts {
     pub bytes_in: u64,
     /// Bytes of the new segments.
     pub bytes_out: u64,
-    /// Bytes that were read for the map, and to find aborted transactions.
+    /// Bytes that were read for the map.
     pub bytes_mapped: u64,
     /// Keys in the map.
     pub keys: u64,
@@ -232,6 +235,7 @@ impl Compaction {
     /// Reads the headers of all batches, and the control batches, as far as transactions with data in the sources go.
     fn find_aborted(&mut self, pace: &mut dyn Pace) -> Result<AbortedRanges, CompactionError> {
         let mut found = MarkerScan::default();
+        let mut walked = 0u64;
         for (at, segment) in self.all.iter().enumerate() {
             if at >= self.sources.len() && !found.has_open() || segment.base_offset() >= self.bound {
                 break;
@@ -241,6 +245,10 @@ impl Compaction {
             while let Some(batch) = scan.next().map_err(failed)? {
                 if batch.header.base_offset >= self.bound {
                     break;
+                }
+                walked += 1;
+                if walked % LOOK_UP_BATCHES == 0 && !pace.spend(0) {
+                    return Err(CompactionError::Stopped);
                 }
                 if !batch.header.is_control() {
                     found.on_data(&batch.header);
@@ -255,9 +263,6 @@ impl Compaction {
                     position: batch.position,
                 };
                 found.on_marker(&batch.header, marker.map_err(damaged)?);
-                if !pace.spend(0) {
-                    return Err(CompactionError::Stopped);
-                }
             }
         }
         Ok(found.into_ranges())

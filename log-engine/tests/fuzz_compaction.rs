@@ -13,8 +13,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use log_engine::{
-    AppendError, Compaction, CompactionError, CompactionRequest, DataDir, DataDirOptions, Disk, Installed,
-    Log, LogConfig, LogName, Pace, SimDisk, SimFault,
+    AppendError, Compaction, CompactionError, CompactionRequest, DataDir, DataDirOptions, Installed, Log,
+    LogConfig, LogName, Pace, SimDisk, SimFault,
 };
 use log_engine_core::compact::CompactionPolicy;
 use records::{BatchBuilder, BatchHeader, BatchView, Compression, batches};
@@ -53,6 +53,8 @@ struct World {
     sequence: i32,
     now: i64,
     calm: bool,
+    /// Committed records were cut, or may have been.
+    unclean: bool,
     crashes: usize,
     installed: usize,
     stale: usize,
@@ -143,6 +145,7 @@ impl World {
             sequence: 0,
             now: 1_000_000,
             calm: false,
+            unclean: false,
             crashes: 0,
             installed: 0,
             stale: 0,
@@ -227,7 +230,8 @@ impl World {
         }
         self.durable = self.durable.max(end);
         if self.random.chance(70) {
-            self.committed = self.committed.max(self.boundary_below(end - self.random.below(6) as i64));
+            let below = end - self.random.below(6) as i64;
+            self.committed = self.committed.max(self.boundary_below(below));
         }
     }
 
@@ -249,35 +253,32 @@ impl World {
         if least >= end {
             return;
         }
-        let to = self.boundary_below(least + self.random.below((end - least) as u64 + 1) as i64);
+        let to = least + self.random.below((end - least) as u64 + 1) as i64;
+        let to = self.boundary_below(to);
         // A batch that straddles the start is not for this test.
         if to < least {
             return;
         }
         self.durable = self.durable.min(to);
-        let unclean = to < self.committed;
+        self.unclean |= to < self.committed;
         self.committed = self.committed.min(to);
         match self.log().truncate_to(to) {
             Ok(end) => {
-                if unclean {
-                    // What compaction has dropped for the sake of what is cut is lost, as elsewhere.
-                    self.forget_lost();
-                }
                 self.forget_from(end);
-            }
-            Err(_) if unclean => {
-                self.after_error();
                 self.forget_lost();
             }
             Err(_) => self.after_error(),
         }
     }
 
-    /// The model takes over what the log holds.
+    /// After an unclean cut the model takes over what the log holds: what compaction has dropped for the sake of what is cut
+    /// is lost, as in Kafka.
     fn forget_lost(&mut self) {
-        let Some((_, log)) = &self.open else { return };
-        let found = records_of(log);
-        self.records = found;
+        if let Some((_, log)) = &self.open
+            && std::mem::take(&mut self.unclean)
+        {
+            self.records = records_of(log);
+        }
     }
 
     fn set_start(&mut self) {
@@ -306,10 +307,9 @@ impl World {
     fn inject_fault(&mut self) {
         let suffix =
             [".cleaned", ".swap", ".log", "checkpoint.tmp"][self.random.below(4) as usize].to_owned();
-        self.disk.inject(match self.random.below(3) {
+        self.disk.inject(match self.random.below(2) {
             0 => SimFault::Sync(suffix),
-            1 => SimFault::Write(suffix),
-            _ => SimFault::Read(suffix),
+            _ => SimFault::Write(suffix),
         });
     }
 
@@ -420,7 +420,7 @@ impl World {
             new_directory_id: Uuid::from_u128(u128::from(self.seed) + 1),
             descriptors_max: 3 + (self.seed % 5) as usize,
         };
-        for _ in 0..6 {
+        for _ in 0..20 {
             let opened = DataDir::open(self.disk.clone(), Path::new("data"), &options);
             let log = opened.and_then(|data| {
                 let log = Log::open(&data, self.name, self.config.clone(), self.now);
@@ -433,6 +433,7 @@ impl World {
                     self.durable = end;
                     self.forget_from(end);
                     self.open = Some((data, log));
+                    self.forget_lost();
                     return;
                 }
                 // An armed fault, or the power again: it is tried until that is spent.

@@ -1,6 +1,7 @@
 //! Our daemons as processes: their life, their data directories, and their sudden death.
 
 mod clock_jumps;
+mod compaction;
 mod coordinators;
 mod daemons;
 mod full_disk;

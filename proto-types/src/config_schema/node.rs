@@ -74,23 +74,23 @@ pub static NODE_CONFIGS: &[ConfigDef] = rows! {
         "Which security protocol each listener name speaks.";
     "listeners", List, Some("PLAINTEXT://:9092"), Any, read_only_row =>
         "Addresses that the node listens on for clients.";
-    "log.cleaner.backoff.ms", Long, Some("15000"), Min(0), later =>
+    "log.cleaner.backoff.ms", Long, Some("15000"), Min(0) =>
         "Pause of compaction when there is nothing to do.";
-    "log.cleaner.dedupe.buffer.size", Long, Some("134217728"), Any, later =>
+    "log.cleaner.dedupe.buffer.size", Long, Some("134217728"), Any =>
         "Memory for the key map of compaction.";
-    "log.cleaner.delete.retention.ms", Long, Some("86400000"), Min(0), later =>
+    "log.cleaner.delete.retention.ms", Long, Some("86400000"), Min(0) =>
         "Default of the topic config `delete.retention.ms`.";
-    "log.cleaner.enable", Boolean, Some("true"), Any, later, read_only_row =>
+    "log.cleaner.enable", Boolean, Some("true"), Any, read_only_row =>
         "Whether compaction runs at all.";
-    "log.cleaner.io.max.bytes.per.second", Double, Some("1.7976931348623157E308"), Any, later =>
+    "log.cleaner.io.max.bytes.per.second", Double, Some("1.7976931348623157E308"), Any =>
         "Most bytes per second that compaction reads and writes.";
-    "log.cleaner.max.compaction.lag.ms", Long, Some("9223372036854775807"), Min(1), later =>
+    "log.cleaner.max.compaction.lag.ms", Long, Some("9223372036854775807"), Min(1) =>
         "Default of the topic config `max.compaction.lag.ms`.";
-    "log.cleaner.min.cleanable.ratio", Double, Some("0.5"), Between(0.0, 1.0), later =>
+    "log.cleaner.min.cleanable.ratio", Double, Some("0.5"), Between(0.0, 1.0) =>
         "Default of the topic config `min.cleanable.dirty.ratio`.";
-    "log.cleaner.min.compaction.lag.ms", Long, Some("0"), Min(0), later =>
+    "log.cleaner.min.compaction.lag.ms", Long, Some("0"), Min(0) =>
         "Default of the topic config `min.compaction.lag.ms`.";
-    "log.cleaner.threads", Int, Some("1"), Min(0), later =>
+    "log.cleaner.threads", Int, Some("1"), Min(0) =>
         "Threads that compact.";
     "log.cleanup.policy", List, Some("delete"), EachOf(&["compact", "delete"]) =>
         "Default of the topic config `cleanup.policy`.";

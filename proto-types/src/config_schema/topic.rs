@@ -17,7 +17,7 @@ pub static TOPIC_CONFIGS: &[ConfigDef] = rows! {
         "Codec of stored batches; `producer` keeps each batch as its producer sent it.";
     "compression.zstd.level", Int, Some("3"), Range { min: -131_072, max: 22 }, later =>
         "Level used where the broker itself compresses with zstd.";
-    "delete.retention.ms", Long, Some("86400000"), Min(0), later =>
+    "delete.retention.ms", Long, Some("86400000"), Min(0) =>
         "How long compaction keeps a tombstone, so that a reader who started from the beginning still \
          sees the deletion.";
     "errors.deadletterqueue.group.enable", Boolean, Some("false"), Any, later =>
@@ -38,7 +38,7 @@ pub static TOPIC_CONFIGS: &[ConfigDef] = rows! {
         "With remote storage: bytes kept on local disk per partition; -2 means `retention.bytes`.";
     "local.retention.ms", Long, Some("-2"), Min(-2), later =>
         "With remote storage: time kept on local disk; -2 means `retention.ms`.";
-    "max.compaction.lag.ms", Long, Some("9223372036854775807"), Min(1), later =>
+    "max.compaction.lag.ms", Long, Some("9223372036854775807"), Min(1) =>
         "A record becomes compactable at the latest after so long.";
     "max.decompressed.message.bytes", Int, Some("2147483639"), Range { min: 1, max: 2_147_483_639 } =>
         "Largest size of one batch after decompression, where the broker must decompress it.";
@@ -50,9 +50,9 @@ pub static TOPIC_CONFIGS: &[ConfigDef] = rows! {
         "How far a record's timestamp may lie behind the broker's clock.";
     "message.timestamp.type", String, Some("CreateTime"), OneOf(&["CreateTime", "LogAppendTime"]) =>
         "Whose clock stamps records: the producer's (`CreateTime`) or the broker's (`LogAppendTime`).";
-    "min.cleanable.dirty.ratio", Double, Some("0.5"), Between(0.0, 1.0), later =>
+    "min.cleanable.dirty.ratio", Double, Some("0.5"), Between(0.0, 1.0) =>
         "Share of a log that must be uncompacted before compaction looks at it.";
-    "min.compaction.lag.ms", Long, Some("0"), Min(0), later =>
+    "min.compaction.lag.ms", Long, Some("0"), Min(0) =>
         "A record stays uncompacted at least so long.";
     "min.insync.replicas", Int, Some("1"), Min(1) =>
         "A write with acks=all succeeds only while at least so many replicas are in sync. Topics created \

@@ -15,7 +15,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use log_engine::{Compaction, CompactionCounts, CompactionError, CompactionRequest, DataDir, Installed};
+use log_engine::{Compaction, CompactionCounts, CompactionError, CompactionRequest, Installed};
 use log_engine_core::compact::Dirtiness;
 use parking_lot::Mutex;
 use proto_types::ids::TopicPartition;
@@ -50,7 +50,6 @@ struct Shared {
 /// A partition that is due.
 struct Job {
     handle: PartitionHandle,
-    data: DataDir,
     bound: i64,
     dirtiness: Dirtiness,
 }
@@ -195,7 +194,7 @@ impl Shared {
             ratio_max = ratio_max.max(dirtiness.ratio());
             let better = best.as_ref().is_none_or(|b| dirtiness.ratio() > b.dirtiness.ratio());
             if dirtiness.due && better && self.board.is_free(handle.id(), now) {
-                best = Some(Job { handle, data, bound, dirtiness });
+                best = Some(Job { handle, bound, dirtiness });
             }
         }
         self.metrics.set_dirty_ratio_max(ratio_max);

@@ -8,6 +8,7 @@ const NOW: i64 = 1_700_000_000_000;
 
 fn settings() -> TopicSettings {
     TopicSettings {
+        compaction: crate::disk::cleaner::CompactionSettings::resolve(|_| String::new()),
         topic_name: "t".into(),
         batch_bytes_max: 1_048_588,
         segment_bytes: 1 << 30,
