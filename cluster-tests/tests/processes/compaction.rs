@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use crate::separate_daemons::Daemons;
-use cluster_tests::clients::{ReadRecord, java_read, kafka_tool, kcat, kcat_read};
+use cluster_tests::clients::{ReadRecord, java_read, kafka_tool, kcat_read};
 use cluster_tests::clock::wait_until;
 use cluster_tests::moments::Moments;
 
@@ -17,19 +17,19 @@ const ROUNDS: usize = 4;
 const RECORDS_OF_ROUND: usize = 5_000;
 const KEYS: u64 = 600;
 /// A kill comes at a random moment within this time after a round has begun.
-const SPREAD: Duration = Duration::from_millis(700);
+const SPREAD: Duration = Duration::from_secs(3);
 const COMPACTION_LIMIT: Duration = Duration::from_secs(60);
 
 type Map = BTreeMap<String, String>;
 
-/// A round of updates and deletions, as kcat takes them.
+/// A round of updates and deletions, as the console producer takes them.
 fn round(random: &mut u64, round: usize, model: &mut Map) -> String {
     let mut lines = String::new();
     for i in 0..RECORDS_OF_ROUND {
         *random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         let key = format!("key{}", (*random >> 33) % KEYS);
         let deletes = (*random >> 20).is_multiple_of(10);
-        let value = if deletes { String::new() } else { format!("{round}-{i}-{}", "x".repeat(500)) };
+        let value = if deletes { "NULL".to_owned() } else { format!("{round}-{i}-{}", "x".repeat(500)) };
         writeln!(lines, "{key}:{value}").expect("writing to a string cannot fail");
         match deletes {
             true => _ = model.remove(&key),
@@ -75,28 +75,18 @@ fn a_reader_rebuilds_the_map_after_compaction_and_kills() {
         let lines = round(&mut random, number, &mut model);
         let to = bootstrap.clone();
         let producer = std::thread::spawn(move || {
-            let args = [
-                "-P",
-                "-t",
-                TOPIC,
-                "-p",
-                "0",
-                "-K",
-                ":",
-                "-Z",
-                "-X",
-                "enable.idempotence=true",
-                "-X",
-                "linger.ms=2",
-            ];
-            let codec = if number % 2 == 0 { "compression.codec=none" } else { "compression.codec=lz4" };
-            kcat(&to, &[&args[..], &["-X", codec]].concat(), lines.as_bytes());
+            let codec = ["compression.type=none", "compression.type=lz4"][number % 2];
+            let mut args = vec!["--topic", TOPIC, "--producer-property", codec];
+            for property in ["parse.key=true", "key.separator=:", "null.marker=NULL"] {
+                args.extend(["--reader-property", property]);
+            }
+            kafka_tool("kafka-console-producer", &to, &args, lines.as_bytes());
         });
         std::thread::sleep(moments.within(SPREAD));
         daemons.node.kill();
         daemons.node.start();
         daemons.wait_ready();
-        producer.join().expect("kcat delivers every record in the end");
+        producer.join().expect("the producer delivers every record in the end");
         assert_eq!(map_of(&kcat_read(&bootstrap, TOPIC)), model, "after round {number}");
     }
     let compacted = wait_until(COMPACTION_LIMIT, || {
