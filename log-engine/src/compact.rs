@@ -27,7 +27,7 @@ use std::sync::Arc;
 
 use log_engine_core::compact::{
     AbortedRanges, Cleaned, Cleaning, CleaningRules, CompactionPolicy, Dirtiness, GroupLimits, KeyHash,
-    KeyMap, Mapping, MarkerScan, SegmentFacts, groups, last_batches, look, marker_of,
+    KeyMap, Mapping, SegmentFacts, groups, last_batches, look,
 };
 use records::BatchView;
 
@@ -36,16 +36,12 @@ use crate::error::CompactionError;
 use crate::flushed_ends::KnownEnd;
 use crate::log::Log;
 use crate::reader::{LogReader, Shared};
-use crate::scan::Fault;
 use crate::segment::Segment;
 pub use install::Installed;
 use source::Source;
 pub use target::CompactedSegment;
 use target::Target;
 pub(crate) use target::{CLEANED_SUFFIX, INDEX_SUFFIXES, SWAP_SUFFIX};
-
-/// Headers that are walked between two looks at whether the pass must stop.
-const LOOK_UP_BATCHES: u64 = 1024;
 
 /// What a pass is asked to do.
 #[derive(Debug, Clone, Copy)]
@@ -95,7 +91,6 @@ pub struct Compaction {
     groups: std::vec::IntoIter<Range<usize>>,
     group_limits: GroupLimits,
     index_interval_bytes: u64,
-    bound: i64,
     rules: CleaningRules,
     mapping: Mapping,
     /// Two secrets, which together make a hash of 128 bits.
@@ -135,7 +130,6 @@ impl Log {
             groups: Vec::new().into_iter(),
             group_limits: GroupLimits { segment_bytes: self.config.segment_bytes },
             index_interval_bytes: self.config.index_interval_bytes,
-            bound: request.bound,
             rules: CleaningRules {
                 now_ms: request.now_ms,
                 delete_retention_ms: request.delete_retention_ms,
@@ -203,15 +197,20 @@ impl Compaction {
         prepared.map_err(|error| self.unless_changed(error))?;
         self.counts.keys = self.mapping.map().len() as u64;
         let end = self.mapping.end();
-        let within = self.sources.partition_point(|s| s.base_offset < end);
-        self.groups = groups(&self.sources[..within], &self.group_limits).into_iter();
+        let whole = self.sources.partition_point(|s| s.end <= end);
+        let mut runs = groups(&self.sources[..whole], &self.group_limits);
+        // One that the map reaches only in part may hold aborted data still: its transaction index must not become another's.
+        runs.extend(self.sources.get(whole).filter(|s| s.base_offset < end).map(|_| whole..whole + 1));
+        self.groups = runs.into_iter();
         Ok(end)
     }
 
     fn try_prepare(&mut self, pace: &mut dyn Pace) -> Result<(), CompactionError> {
         // After a crash only that record tells which segments are whole.
         self.data.checkpoint()?;
-        self.rules.aborted = self.find_aborted(pace)?;
+        let (first, last) = (&self.sources[0], &self.sources[self.sources.len() - 1]);
+        let aborted = LogReader::new(self.shared.clone()).aborted_transactions(first.base_offset, last.end);
+        self.rules.aborted = AbortedRanges::new(aborted?);
         let dirty = self.sources.partition_point(|s| s.end <= self.mapping.end());
         for at in dirty..self.sources.len() {
             let mut source = self.open(at)?;
@@ -230,42 +229,6 @@ impl Compaction {
             self.counts.bytes_mapped += source.bytes_read();
         }
         Ok(())
-    }
-
-    /// Reads the headers of all batches, and the control batches, as far as transactions with data in the sources go.
-    fn find_aborted(&mut self, pace: &mut dyn Pace) -> Result<AbortedRanges, CompactionError> {
-        let mut found = MarkerScan::default();
-        let mut walked = 0u64;
-        for (at, segment) in self.all.iter().enumerate() {
-            if at >= self.sources.len() && !found.has_open() || segment.base_offset() >= self.bound {
-                break;
-            }
-            let failed = |fault: Fault| CompactionError::from(fault.into_read_error(segment.log().path()));
-            let mut scan = segment.scan_from(0, false).map_err(failed)?;
-            while let Some(batch) = scan.next().map_err(failed)? {
-                if batch.header.base_offset >= self.bound {
-                    break;
-                }
-                walked += 1;
-                if walked % LOOK_UP_BATCHES == 0 && !pace.spend(0) {
-                    return Err(CompactionError::Stopped);
-                }
-                if !batch.header.is_control() {
-                    found.on_data(&batch.header);
-                    continue;
-                }
-                let bytes = segment.read_batch(&batch).map_err(failed)?;
-                let view = BatchView::parse(&bytes);
-                let marker = view.and_then(|view| view.check_crc().and_then(|()| marker_of(&view)));
-                let damaged = |e: records::BatchError| CompactionError::Damaged {
-                    reason: e.to_string(),
-                    path: segment.log().path().to_path_buf(),
-                    position: batch.position,
-                };
-                found.on_marker(&batch.header, marker.map_err(damaged)?);
-            }
-        }
-        Ok(found.into_ranges())
     }
 
     /// Writes the next new segment, ready for [`Log::install`]; `None` after the last. Segments of which everything stays are

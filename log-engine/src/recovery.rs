@@ -34,7 +34,7 @@ use crate::segment::{Segment, file_name};
 use crate::{LogName, epoch_file, poison, snapshots};
 
 use files::{Files, list_files};
-pub(crate) use files::{PARTS, remove_segment_files};
+pub(crate) use files::{PARTS, remove_if_there, remove_segment_files};
 
 /// What opening a log found and did.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -29,4 +29,4 @@ pub use dirtiness::{CompactionPolicy, Dirtiness, SegmentFacts, look};
 pub use groups::{GroupLimits, groups};
 pub use key_map::{KeyHash, KeyMap};
 pub use mapping::Mapping;
-pub use transactions::{AbortedRange, AbortedRanges, Marker, MarkerScan, marker_of};
+pub use transactions::{AbortedRanges, Control, control_of};

@@ -8,11 +8,13 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use log_engine_core::compact::{
-    AbortedRanges, Cleaned, Cleaning, CleaningRules, CompactionPolicy, GroupLimits, KeyHash, KeyMap, Mapping,
-    Marker, MarkerScan, SegmentFacts, groups, last_batches, look, marker_of,
+    AbortedRanges, Cleaned, Cleaning, CleaningRules, CompactionPolicy, Control, GroupLimits, KeyHash, KeyMap,
+    Mapping, SegmentFacts, control_of, groups, last_batches, look,
 };
-use log_engine_core::{ProducerBatch, ProducerStates};
-use records::{BatchBuilder, BatchHeader, BatchView, Compression};
+use log_engine_core::{
+    AbortedTransaction, ProducerBatch, ProducerStates, TransactionMarker, TransactionOutcome,
+};
+use records::{BatchBuilder, BatchHeader, BatchView, Compression, EndMarker};
 
 const SEEDS: u64 = 1200;
 const STEPS: usize = 50;
@@ -107,17 +109,31 @@ fn a_compacted_log_tells_what_the_whole_one_told() {
     assert!(passes as u64 > seeds.end - seeds.start, "{passes} passes");
 }
 
-fn producer_batch(header: &BatchHeader) -> ProducerBatch {
-    ProducerBatch {
+/// Replays a batch; answers with the transaction that it aborted.
+fn replay(producers: &mut ProducerStates, batch: &BatchView<'_>) -> Option<AbortedTransaction> {
+    let header = batch.header();
+    if !header.is_control() {
+        producers.append(&ProducerBatch {
+            producer_id: header.producer_id,
+            producer_epoch: header.producer_epoch,
+            first_sequence: header.base_sequence,
+            offset_delta: header.last_offset_delta,
+            last_offset: header.last_offset(),
+            timestamp: header.max_timestamp,
+            is_transactional: header.is_transactional(),
+        });
+        return None;
+    }
+    let marker = EndMarker::decode(batch)?;
+    let completed = producers.complete(&TransactionMarker {
         producer_id: header.producer_id,
         producer_epoch: header.producer_epoch,
-        first_sequence: header.base_sequence,
-        offset_delta: header.last_offset_delta,
-        last_offset: header.last_offset(),
+        coordinator_epoch: marker.coordinator_epoch,
+        outcome: if marker.is_commit { TransactionOutcome::Commit } else { TransactionOutcome::Abort },
+        offset: header.base_offset,
         timestamp: header.max_timestamp,
-        is_transactional: header.is_transactional(),
-        is_control: header.is_control(),
-    }
+    });
+    completed.and_then(|completed| completed.aborted())
 }
 
 fn hash(key: &[u8]) -> KeyHash {
@@ -160,8 +176,9 @@ impl World {
     }
 
     fn push(&mut self, bytes: Vec<u8>) -> BatchHeader {
-        let header = BatchHeader::parse(&bytes).unwrap();
-        self.producers.append(&producer_batch(&header));
+        let view = BatchView::parse(&bytes).unwrap();
+        let header = *view.header();
+        replay(&mut self.producers, &view);
         self.end = header.last_offset() + 1;
         let active = self.segments.last_mut().unwrap();
         active.end = self.end;
@@ -249,15 +266,11 @@ impl World {
     }
 
     fn aborted(&self) -> AbortedRanges {
-        let mut scan = MarkerScan::default();
-        for bytes in self.segments.iter().flat_map(|s| &s.batches) {
-            let view = BatchView::parse(bytes).unwrap();
-            match view.header().is_control() {
-                true => scan.on_marker(view.header(), marker_of(&view).unwrap()),
-                false => scan.on_data(view.header()),
-            }
-        }
-        scan.into_ranges()
+        let mut producers = ProducerStates::new(1000);
+        let batches = self.segments.iter().flat_map(|s| &s.batches);
+        AbortedRanges::new(
+            batches.filter_map(|bytes| replay(&mut producers, &BatchView::parse(bytes).unwrap())),
+        )
     }
 
     fn last_stable(&self) -> i64 {
@@ -427,7 +440,7 @@ impl World {
     fn check_transactions(&self, batches: &[BatchView<'_>]) {
         let markers: HashSet<i64> = batches
             .iter()
-            .filter(|b| b.header().is_control() && marker_of(b).unwrap() != Marker::Emptied)
+            .filter(|b| b.header().is_control() && control_of(b) == Control::Marker)
             .map(|b| b.header().base_offset)
             .collect();
         for header in batches.iter().map(BatchView::header) {
@@ -444,7 +457,7 @@ impl World {
         // Each marker that was there stays its time after a pass first found it without data; and it is what it was.
         for batch in batches.iter().filter(|b| markers.contains(&b.header().base_offset)) {
             let (id, aborts) = self.markers[&batch.header().base_offset];
-            assert_eq!(marker_of(batch).unwrap() == Marker::Abort, aborts);
+            assert_eq!(EndMarker::decode(batch).unwrap().is_commit, !aborts);
             assert_eq!(batch.header().producer_id, id);
         }
     }
@@ -475,13 +488,14 @@ impl World {
     /// A replay finds the newest sequence of every producer that was known.
     fn check_producers(&self, batches: &[BatchView<'_>]) {
         let mut replayed = ProducerStates::new(1000);
-        batches.iter().for_each(|b| replayed.append(&producer_batch(b.header())));
+        for batch in batches {
+            replay(&mut replayed, batch);
+        }
         for (id, state) in self.producers.iter() {
+            // One of which only a marker was left may be unknown, one that was forgotten and came back may know less.
+            let Some(sequence) = state.last_sequence() else { continue };
             let found = replayed.get(id).unwrap_or_else(|| panic!("producer {id} is gone"));
-            // One that was forgotten and came back with a marker knows less than the log.
-            if let Some(sequence) = state.last_sequence() {
-                assert_eq!(found.last_sequence(), Some(sequence), "producer {id}");
-            }
+            assert_eq!(found.last_sequence(), Some(sequence), "producer {id}");
             assert_eq!(found.epoch, state.epoch);
             let open = |s: &log_engine_core::ProducerState| s.txn_first_offset.is_some();
             assert_eq!(open(found), open(state), "transaction of producer {id}");

@@ -8,8 +8,9 @@ use super::{CompactedSegment, FinishedCompaction};
 use crate::descriptors::Pin;
 use crate::error::{FileError, LogError};
 use crate::log::Log;
-use crate::recovery::remove_segment_files;
+use crate::recovery::{remove_if_there, remove_segment_files};
 use crate::segment::{Segment, file_name};
+use crate::txn_index;
 
 /// What came of a new segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -120,7 +121,8 @@ impl Log {
     fn forget(&mut self, source: &Segment) {
         {
             let state = source.state().read();
-            for file in [source.log(), state.index.file(), state.time_index.file()] {
+            let names = [source.log(), state.index.file(), state.time_index.file(), source.aborted().file()];
+            for file in names {
                 self.dirty.files.remove(&file.id());
             }
         }
@@ -131,6 +133,9 @@ impl Log {
     /// this again.
     fn move_names(&self, base: i64, sources: &[(Arc<Segment>, u64)]) -> Result<(), FileError> {
         let disk = &**self.data.disk();
+        // Nobody may build the transaction index of an old segment anew. That of the new one is built when it is needed.
+        let _held: Vec<_> = sources.iter().map(|(source, _)| source.aborted().hold()).collect();
+        remove_if_there(disk, &self.dir.join(file_name(base, txn_index::SUFFIX)))?;
         for (source, _) in &sources[1..] {
             remove_segment_files(disk, &self.dir, source.base_offset())?;
         }

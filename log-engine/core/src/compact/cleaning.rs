@@ -6,7 +6,7 @@ use records::{
     BatchError, BatchFilter, BatchHeader, BatchView, Filtered, Horizon, Record, put_emptied_batch,
 };
 
-use super::{AbortedRanges, KeyHash, Mapping, Marker, marker_of};
+use super::{AbortedRanges, Control, KeyHash, Mapping, control_of};
 use crate::ProducerStates;
 
 /// What is known of a producer's newest batch, which stays.
@@ -155,18 +155,18 @@ impl<'a> Cleaning<'a> {
         out: &mut Vec<u8>,
     ) -> Result<Filtered, BatchError> {
         let header = batch.header();
-        let marker = marker_of(batch)?;
-        let ends_transaction = match marker {
-            Marker::Abort | Marker::Commit | Marker::Emptied => header.is_transactional(),
-            Marker::Other => false,
-        };
-        let with_data = ends_transaction && self.with_data.remove(&header.producer_id);
+        let control = control_of(batch);
+        if control == Control::Other {
+            out.extend_from_slice(batch.bytes());
+            return Ok(Filtered::Same);
+        }
+        let with_data = self.with_data.remove(&header.producer_id);
         // Planted: markers go though their data are still there.
         let with_data = with_data && !cfg!(weir_planted_bug = "B17");
-        if marker == Marker::Emptied {
+        if control == Control::Emptied {
             return Ok(Filtered::Nothing);
         }
-        if beyond || !ends_transaction || with_data {
+        if beyond || with_data {
             out.extend_from_slice(batch.bytes());
             return Ok(Filtered::Same);
         }
