@@ -29,7 +29,6 @@ use log_engine_core::compact::{
     AbortedRanges, Cleaned, Cleaning, CleaningRules, CompactionPolicy, Dirtiness, GroupLimits, KeyHash,
     KeyMap, Mapping, SegmentFacts, groups, last_batches, look,
 };
-use records::BatchView;
 
 use crate::data_dir::DataDir;
 use crate::error::CompactionError;
@@ -227,6 +226,7 @@ impl Compaction {
                 }
             }
             self.counts.bytes_mapped += source.bytes_read();
+            self.mapping.reach(self.sources[at].end);
         }
         Ok(())
     }

@@ -295,11 +295,14 @@ impl World {
         };
         let bytes = if self.random.chance(50) { 1 << 20 } else { 24 * self.random.below(10) as usize };
         let mut mapping = Mapping::new(KeyMap::new(bytes, 100), found.from);
-        let sources = &self.segments[..found.segments];
-        let mut batches = sources.iter().flat_map(|s| &s.batches);
-        while let Some(bytes) = batches.next()
-            && mapping.take(&BatchView::parse(bytes).unwrap(), 1 << 20, &rules.aborted, hash).unwrap()
-        {
+        'map: for segment in &self.segments[..found.segments] {
+            for bytes in &segment.batches {
+                let view = BatchView::parse(bytes).unwrap();
+                if !mapping.take(&view, 1 << 20, &rules.aborted, hash).unwrap() {
+                    break 'map;
+                }
+            }
+            mapping.reach(segment.end);
         }
         let end = mapping.end();
         assert!(end > found.from && end <= bound.max(found.until), "a pass makes the dirty part shorter");

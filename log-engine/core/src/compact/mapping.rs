@@ -27,6 +27,11 @@ impl Mapping {
         &self.map
     }
 
+    /// Nothing was left out below `offset`, where a segment ends; its last batch may end before.
+    pub fn reach(&mut self, offset: i64) {
+        self.end = self.end.max(offset);
+    }
+
     /// Takes the next batch of the log. Answers `false` when the map is full: it is complete up to [`end`](Self::end),
     /// which may lie inside the batch but is above where it began.
     pub fn take(
