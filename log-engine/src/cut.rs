@@ -23,8 +23,8 @@ use crate::{seal, snapshots};
 
 impl Log {
     /// Takes away all batches that reach `offset` or beyond. Answers the new end, which is below `offset` if that lay
-    /// inside a batch; if it lies below the start (which was inside that batch too), the empty log starts there. Waits
-    /// for the device.
+    /// inside a batch, or if compaction has taken away what stood before it; if it lies below the start, the empty log
+    /// starts there. Waits for the device.
     pub fn truncate_to(&mut self, offset: i64) -> Result<i64, LogError> {
         self.check_writable()?;
         let (start, end) = (self.start(), self.end());
@@ -266,15 +266,14 @@ impl Log {
     }
 }
 
-/// Where to cut so that nothing reaches `offset`: position and offset.
+/// Where to cut so that nothing reaches `offset`: the position, and where the batches before it end. In a compacted segment
+/// that may lie below `offset` too; but an end that no batch reaches could not be told from a loss by the next start.
 fn find_cut(segment: &Segment, offset: i64) -> Result<(u64, i64), Fault> {
-    match segment.locate(offset, false)? {
-        Some((found, _)) => Ok((found.position, offset.min(found.header.base_offset))),
-        None => {
-            let size = segment.state().read().size;
-            Ok((size, offset.min(segment.end_of_batches()?)))
-        }
-    }
+    let position = match segment.locate(offset, false)? {
+        Some((found, _)) => found.position,
+        None => segment.state().read().size,
+    };
+    Ok((position, segment.end_of_batches(position)?))
 }
 
 fn file_error(fault: Fault, segment: &Segment) -> FileError {

@@ -147,8 +147,9 @@ impl BatchCheck {
         walked.records += u64::try_from(header.record_count).unwrap_or(0);
         walked.last_offset = Some(header.last_offset());
         let max = walked.max_timestamp.map_or(NO_TIMESTAMP, |max| max.timestamp);
-        if header.max_timestamp > max || walked.max_timestamp.is_none() {
-            let timestamp = header.max_timestamp.max(max);
+        let newest = header.newest_timestamp();
+        if newest > max || walked.max_timestamp.is_none() {
+            let timestamp = newest.max(max);
             walked.max_timestamp = Some(TimeEntry { timestamp, offset: header.last_offset() });
         }
         Ok(())

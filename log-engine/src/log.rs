@@ -92,6 +92,10 @@ impl Log {
         let dir = data.path().join(name.to_string());
         let recovered = recover(data, name, &dir, &config, now_ms)?;
         let report = recovered.report;
+        if data.cleaned().get(name).is_some_and(|cleaned_to| cleaned_to > report.end) {
+            // Of another life of this log, or of records that are lost: it must not hold for what is appended now.
+            data.cleaned().lower_durably(name, None)?;
+        }
         let active = recovered.segments.last().cloned();
         let shared = Arc::new(Shared {
             name,

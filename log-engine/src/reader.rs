@@ -279,7 +279,7 @@ impl LogReader {
         let Some((first, mut scan)) = segment.locate(start, false)? else { return Ok(None) };
         let mut next = Some(first);
         while let Some(found) = next.filter(|f| f.header.last_offset() < upper_bound) {
-            let mut timestamp = found.header.max_timestamp;
+            let mut timestamp = found.header.newest_timestamp();
             if found.header.base_offset < start {
                 timestamp = NO_TIMESTAMP;
                 self.each_record(segment, &found, |record| {

@@ -66,12 +66,13 @@ impl SegmentState {
         let position = self.size;
         let last_offset = header.last_offset();
         let max = self.max_timestamp.map_or(NO_TIMESTAMP, |m| m.timestamp);
-        if header.max_timestamp > max || self.max_timestamp.is_none() {
-            let timestamp = header.max_timestamp.max(max);
+        let newest = header.newest_timestamp();
+        if newest > max || self.max_timestamp.is_none() {
+            let timestamp = newest.max(max);
             self.max_timestamp = Some(TimeEntry { timestamp, offset: last_offset });
         }
-        if self.first_timestamp.is_none() && header.max_timestamp >= 0 {
-            self.first_timestamp = Some(header.max_timestamp);
+        if self.first_timestamp.is_none() && newest >= 0 {
+            self.first_timestamp = Some(newest);
         }
         if self.bytes_since_entry > interval_bytes {
             // Planted: the entry points at the batch behind.
@@ -224,12 +225,12 @@ impl Segment {
         Ok(None)
     }
 
-    /// The offset after the last batch that is really there.
-    pub(crate) fn end_of_batches(&self) -> Result<i64, Fault> {
-        let entry = self.index_entry_where(false, |_| true)?;
+    /// The offset after the last batch that is really there and begins before `position`.
+    pub(crate) fn end_of_batches(&self, position: u64) -> Result<i64, Fault> {
+        let entry = self.index_entry_where(false, |e| u64::from(e.position) < position)?;
         let (mut scan, mut next) = self.scan_from_entry(entry, 0, false)?;
         let mut end = self.base_offset;
-        while let Some(found) = next {
+        while let Some(found) = next.filter(|found| found.position < position) {
             end = found.header.last_offset() + 1;
             next = scan.next()?;
         }
@@ -372,7 +373,7 @@ impl Segment {
         let mut scan = self.scan_from(start.map_or(0, |f| f.position), false)?;
         let mut max: Option<TimeEntry> = None;
         while let Some(found) = scan.next()? {
-            let timestamp = found.header.max_timestamp;
+            let timestamp = found.header.newest_timestamp();
             if max.is_none_or(|m| timestamp > m.timestamp) {
                 max = Some(TimeEntry { timestamp, offset: found.header.last_offset() });
             }
@@ -386,8 +387,9 @@ impl Segment {
     /// The batch that a time index entry names, if it tells the truth.
     fn batch_of(&self, entry: &TimeEntry) -> Result<Option<Found>, Fault> {
         let found = self.locate(entry.offset, false)?.map(|(found, _)| found);
-        Ok(found
-            .filter(|f| f.header.last_offset() == entry.offset && f.header.max_timestamp == entry.timestamp))
+        Ok(found.filter(|f| {
+            f.header.last_offset() == entry.offset && f.header.newest_timestamp() == entry.timestamp
+        }))
     }
 
     /// A walk that begins before the first batch with a record at or after `timestamp`.

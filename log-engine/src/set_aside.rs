@@ -15,6 +15,7 @@ impl DataDir {
     /// is aside already, that one stays, and this one, which began after it, is the answer, to be removed.
     pub fn set_aside(&self, name: LogName) -> Result<Option<DetachedLog>, FileError> {
         let disk = self.disk();
+        self.cleaned().lower_durably(name, None)?;
         self.ends().remove_durably(name)?;
         let taken = self.logs_aside()?.contains(&name);
         let suffix = if taken { DELETED_SUFFIX } else { ASIDE_SUFFIX };

@@ -259,9 +259,13 @@ impl World {
         if to < least {
             return;
         }
-        self.durable = self.durable.min(to);
-        self.unclean |= to < self.committed;
-        self.committed = self.committed.min(to);
+        // Where compaction has left nothing the log ends earlier, and a crash in the middle may have got as far.
+        let left = batches_of(self.log(), i64::MAX);
+        let ends = batches(&left).map(|batch| batch.unwrap().header().last_offset() + 1);
+        let to_at_least = ends.take_while(|&end| end <= to).last().unwrap_or(0);
+        self.durable = self.durable.min(to_at_least);
+        self.unclean |= to_at_least < self.committed;
+        self.committed = self.committed.min(to_at_least);
         match self.log().truncate_to(to) {
             Ok(end) => {
                 self.forget_from(end);

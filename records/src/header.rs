@@ -225,6 +225,12 @@ impl BatchHeader {
         }
     }
 
+    /// The largest timestamp of its records. A batch without any, left by compaction, still says in `max_timestamp` when its
+    /// producer wrote it, but no lookup must find that.
+    pub fn newest_timestamp(&self) -> i64 {
+        if self.record_count > 0 { self.max_timestamp } else { NO_TIMESTAMP }
+    }
+
     /// Part of a transaction.
     pub fn is_transactional(&self) -> bool {
         self.attributes & TRANSACTIONAL_BIT != 0

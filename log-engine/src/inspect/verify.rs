@@ -195,8 +195,8 @@ impl Verify<'_> {
             let header = &found.header;
             batches.positions.insert(header.last_offset(), found.position);
             batches.end = header.last_offset() + 1;
-            if header.max_timestamp > max {
-                max = header.max_timestamp;
+            if header.newest_timestamp() > max {
+                max = header.newest_timestamp();
                 batches.maxima.push((header.last_offset(), max));
             }
             let epoch = header.partition_leader_epoch;
