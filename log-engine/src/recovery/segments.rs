@@ -13,6 +13,7 @@ use crate::data_dir::TMP_SUFFIX;
 use crate::disk::{Disk, DiskFile, OpenMode};
 use crate::error::{FileError, OpenError};
 use crate::index::{Entry, IndexEntry, SparseIndex, TimeEntry, last_on_disk_where};
+use crate::poison;
 use crate::scan::{Fault, Found, HeaderScan};
 use crate::segment::{Segment, SegmentState, file_name};
 
@@ -272,7 +273,12 @@ impl Recovery<'_> {
                 }
                 file.sync()
             };
-            settle().map_err(|e| FileError::new("sync", path, e))?;
+            settle().map_err(|e| {
+                let error = FileError::new("sync", path, e);
+                // The next sync may report success for nothing, also to the next process.
+                poison::leave_marker(self.disk, self.dir, &error.to_string());
+                error
+            })?;
             // The name of a segment that holds flushed records is durable already.
             self.dir_changed |= self.floor <= segment.base_offset();
         }
