@@ -1,6 +1,6 @@
 //! Whether the files of a log fit each other.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,6 +10,7 @@ use log_engine_core::{EpochHistory, producer_snapshot};
 use records::NO_TIMESTAMP;
 
 use super::{Item, PRODUCERS_MAX, aborted, entries, small};
+use crate::compact::{CLEANED_SUFFIX, SWAP_SUFFIX};
 use crate::disk::{Disk, OpenMode};
 use crate::error::FileError;
 use crate::full_walk::walk_all;
@@ -69,12 +70,25 @@ impl Verdict {
 /// Reads every file of a log's directory and compares them with each other.
 pub fn verify_log(disk: &dyn Disk, dir: &Path) -> Result<Verdict, FileError> {
     let names = disk.list(dir).map_err(|e| FileError::new("list", dir, e))?;
-    let mut verify = Verify { disk, dir, verdict: Verdict::default(), epochs: Vec::new() };
-    let mut logs = BTreeMap::new();
+    let mut verify = Verify {
+        disk,
+        dir,
+        verdict: Verdict::default(),
+        epochs: Vec::new(),
+        swapped: names.iter().map(|e| e.name.clone()).filter(|name| name.ends_with(SWAP_SUFFIX)).collect(),
+    };
+    let (mut logs, mut decided) = (BTreeMap::new(), BTreeMap::new());
     for entry in names.iter().filter(|entry| !entry.is_dir) {
-        if let Some((base, "log")) = parse_file_name(&entry.name) {
-            logs.insert(base, entry.len);
+        match parse_file_name(&entry.name) {
+            Some((base, "log")) => _ = logs.insert(base, entry.len),
+            Some((base, "log.swap")) => _ = decided.insert(base, entry.len),
+            Some(_) | None => {}
         }
+    }
+    for (&base, &size) in &decided {
+        let end = verify.end_of_batches(base, size)?;
+        logs.retain(|&other, _| other <= base || other >= end);
+        logs.insert(base, size);
     }
     let bases: Vec<i64> = logs.keys().copied().collect();
     verify.verdict.start = bases.first().copied().unwrap_or(0);
@@ -94,6 +108,8 @@ struct Verify<'a> {
     verdict: Verdict,
     /// Where the epoch changes from batch to batch.
     epochs: Vec<(i32, i64)>,
+    /// Files of compacted segments that were about to take their place, as the next start will have it.
+    swapped: BTreeSet<String>,
 }
 
 /// What the batches of a segment say, for what else is said of them.
@@ -108,7 +124,29 @@ struct Batches {
 
 impl Verify<'_> {
     fn path(&self, base: i64, suffix: &str) -> PathBuf {
-        self.dir.join(file_name(base, suffix))
+        let name = file_name(base, suffix);
+        let swapped = format!("{name}{SWAP_SUFFIX}");
+        match self.is_decided(base) && self.swapped.contains(&swapped) {
+            true => self.dir.join(swapped),
+            false => self.dir.join(name),
+        }
+    }
+
+    /// Whether a compacted segment is whole and only its name is not yet the right one.
+    fn is_decided(&self, base: i64) -> bool {
+        self.swapped.contains(&format!("{}{SWAP_SUFFIX}", file_name(base, "log")))
+    }
+
+    /// Where the whole batches of a segment end.
+    fn end_of_batches(&self, base: i64, size: u64) -> Result<i64, FileError> {
+        let path: Arc<Path> = self.path(base, "log").into();
+        let file = self.disk.open(&path, OpenMode::Read).map_err(|e| FileError::new("open", &path, e))?;
+        let mut scan = HeaderScan::new(file, &path, 0, size, base, false);
+        let mut end = base;
+        while let Ok(Some(found)) = scan.next() {
+            end = found.header.last_offset() + 1;
+        }
+        Ok(end)
     }
 
     fn segment(&mut self, base: i64, size: u64, next_base: Option<i64>) -> Result<(), FileError> {
@@ -165,6 +203,10 @@ impl Verify<'_> {
 
     fn seal(&mut self, base: i64) -> Result<Option<Seal>, FileError> {
         let path = self.path(base, seal::SUFFIX);
+        if self.is_decided(base) {
+            // It is that of the segment before, and goes.
+            return Ok(None);
+        }
         let bytes = match small(self.disk, &path) {
             Err(e) if e.source.kind() == io::ErrorKind::NotFound => return Ok(None),
             bytes => bytes?,
@@ -291,7 +333,9 @@ impl Verify<'_> {
                 Err(e) if e.source.kind() == io::ErrorKind::NotFound => None,
                 Err(e) => return Err(e),
             };
-            if found != sealed {
+            // That of a compacted segment is made when somebody needs it.
+            let came_later = suffix == "txnindex" && sealed.is_none();
+            if found != sealed && !came_later {
                 self.verdict.find(Severity::Rebuildable, path, None, "the file is not what was sealed");
             }
         }
@@ -339,6 +383,10 @@ impl Verify<'_> {
             }
             (_, Some((base, "index" | "timeindex" | seal::SUFFIX))) if !logs.contains_key(&base) => {
                 self.verdict.find(Severity::Note, path, None, "its segment does not exist");
+            }
+            _ if name.ends_with(CLEANED_SUFFIX) || name.ends_with(SWAP_SUFFIX) => {
+                let reason = "left by a compaction: the next start completes or removes it";
+                self.verdict.find(Severity::Note, path, None, reason);
             }
             _ => {}
         }
