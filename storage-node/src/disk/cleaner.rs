@@ -224,7 +224,15 @@ impl Shared {
             Ok(end) => Ok(end),
             Err(Failure::Pass(CompactionError::Stopped)) => Ok(PassEnd::Stopped),
             Err(Failure::Pass(CompactionError::Changed)) => Ok(PassEnd::Void),
-            Err(Failure::Pass(error)) => Err(error.to_string()),
+            Err(Failure::Pass(error)) => {
+                // Who looks at every segment makes sure of the damage, and has the copy repaired.
+                if matches!(error, CompactionError::Damaged { .. })
+                    && let Some(partitions) = self.partitions.get().and_then(Weak::upgrade)
+                {
+                    partitions.suspect(job.handle.id());
+                }
+                Err(error.to_string())
+            }
             Err(Failure::Install(reason)) => Err(reason),
         }
     }
