@@ -39,6 +39,20 @@ fn load(disk: &dyn Disk, dir: &Path, base_offset: i64, end: i64, opened_ms: i64)
     times
 }
 
+/// The append times of a segment that is made of others; `segments` are their first offsets and where they end.
+pub(crate) fn load_all(
+    disk: &dyn Disk,
+    dir: &Path,
+    segments: impl Iterator<Item = (i64, i64)>,
+    opened_ms: i64,
+) -> AppendTimes {
+    let mut all = AppendTimes::default();
+    for (base_offset, end) in segments {
+        all.extend(&load(disk, dir, base_offset, end, opened_ms));
+    }
+    all
+}
+
 impl Log {
     /// The log was opened: the append times of the segment that was written last.
     pub(crate) fn load_append_times(&mut self, now_ms: i64) {

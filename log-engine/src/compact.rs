@@ -6,11 +6,12 @@
 //! `log_engine_core::compact`.
 //!
 //! ```text
-//! .log.cleaned, indexes → sync → indexes .swap → sync directory                         beside the owner
+//! .log.cleaned, side files → sync → side files .swap → sync directory                   beside the owner
 //! .log.cleaned → .log.swap → sync directory      from here on a start completes it       the owner
-//! old segments removed, indexes under their names → sync directory → .log.swap → .log
+//! old seal and segments removed, side files under their names → sync directory → .log.swap → .log
 //! ```
 //!
+//! Side files are the indexes and the append times; a new segment gets a seal of its own when it is in place.
 //! Readers that hold an old segment's file go on with it; those that come later find the new one. How far passes have come is
 //! kept for all logs of a directory in `cleaner-offset-checkpoint`.
 
@@ -30,6 +31,7 @@ use log_engine_core::compact::{
     KeyMap, Mapping, SegmentFacts, groups, last_batches, look,
 };
 
+use crate::append_times;
 use crate::data_dir::DataDir;
 use crate::error::CompactionError;
 use crate::flushed_ends::KnownEnd;
@@ -40,7 +42,7 @@ pub use install::Installed;
 use source::Source;
 pub use target::CompactedSegment;
 use target::Target;
-pub(crate) use target::{CLEANED_SUFFIX, INDEX_SUFFIXES, SWAP_SUFFIX};
+pub(crate) use target::{CLEANED_SUFFIX, SIDE_SUFFIXES, SWAP_SUFFIX};
 
 /// What a pass is asked to do.
 #[derive(Debug, Clone, Copy)]
@@ -90,6 +92,8 @@ pub struct Compaction {
     groups: std::vec::IntoIter<Range<usize>>,
     group_limits: GroupLimits,
     index_interval_bytes: u64,
+    /// Stands in for append times of which nothing is known.
+    opened_ms: i64,
     rules: CleaningRules,
     mapping: Mapping,
     /// Two secrets, which together make a hash of 128 bits.
@@ -129,6 +133,7 @@ impl Log {
             groups: Vec::new().into_iter(),
             group_limits: GroupLimits { segment_bytes: self.config.segment_bytes },
             index_interval_bytes: self.config.index_interval_bytes,
+            opened_ms: self.opened_ms,
             rules: CleaningRules {
                 now_ms: request.now_ms,
                 delete_retention_ms: request.delete_retention_ms,
@@ -288,7 +293,9 @@ impl Compaction {
         let sources: Vec<(Arc<Segment>, u64)> =
             group.clone().map(|at| (self.all[at].clone(), self.sources[at].bytes)).collect();
         let next_offset = self.sources[group.end - 1].end;
-        target.complete(next_offset, pace)?;
+        let extents = self.sources[group.clone()].iter().map(|source| (source.base_offset, source.end));
+        let times = append_times::load_all(&**self.data.disk(), &self.dir, extents, self.opened_ms);
+        target.complete(next_offset, &times, pace)?;
         self.counts.bytes_out += target.size();
         let Some(target) = slot.take() else { return Ok(None) };
         Ok(Some(CompactedSegment::new(target, sources, self.cuts)))

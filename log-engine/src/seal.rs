@@ -125,6 +125,15 @@ impl DataDir {
     }
 }
 
+impl DataDir {
+    /// Has one segment sealed, which is on disk and takes no more appends.
+    pub(crate) fn queue_segment(&self, shared: &Arc<Shared>, segment: &Arc<Segment>) {
+        if segment.begin_sealing() {
+            self.seal_queue().push(Finished { shared: shared.clone(), segment: segment.clone() });
+        }
+    }
+}
+
 impl Shared {
     /// Keeps seals from being written while segments are cut, replaced or removed.
     pub(crate) fn hold_seals(&self) -> MutexGuard<'_, u64> {

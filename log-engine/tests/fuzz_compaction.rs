@@ -11,28 +11,21 @@ mod support;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
+use log_engine::inspect::{Severity, verify_log};
 use log_engine::{
     AppendError, Compaction, CompactionError, CompactionRequest, DataDir, DataDirOptions, Installed, Log,
-    LogConfig, LogName, Pace, SimDisk, SimFault,
+    LogConfig, LogName, Sealing, SimDisk, SimFault,
 };
 use log_engine_core::compact::CompactionPolicy;
 use records::{BatchBuilder, BatchHeader, BatchView, Compression, batches};
-use support::{Random, batches_of};
+use support::{AtOnce, Random, batches_of};
 use uuid::Uuid;
 
 const SEEDS: u64 = 500;
 const STEPS: usize = 80;
 const RETENTION_MS: i64 = 200;
-
-/// Never waits.
-struct AtOnce;
-
-impl Pace for AtOnce {
-    fn spend(&mut self, _bytes: u64) -> bool {
-        true
-    }
-}
 
 type Record = (Vec<u8>, Option<Vec<u8>>);
 
@@ -58,15 +51,18 @@ struct World {
     crashes: usize,
     installed: usize,
     stale: usize,
+    sealed: usize,
+    scrubbed: usize,
 }
 
 #[test]
 fn a_reader_gets_the_models_map_whenever_the_power_goes() {
-    let (mut crashes, mut installed, mut stale) = (0, 0, 0);
+    let (mut crashes, mut installed, mut stale, mut sealed, mut scrubbed) = (0, 0, 0, 0, 0);
     for seed in support::seeds(SEEDS) {
         let command = format!("WEIR_SEED={seed} cargo test -p log-engine --test fuzz_compaction models_map");
         let _command = support::PrintOnPanic(command);
         let mut world = World::new(seed);
+        world.calm = false;
         for _ in 0..STEPS {
             world.step();
         }
@@ -74,10 +70,13 @@ fn a_reader_gets_the_models_map_whenever_the_power_goes() {
         crashes += world.crashes;
         installed += world.installed;
         stale += world.stale;
+        sealed += world.sealed;
+        scrubbed += world.scrubbed;
     }
     if std::env::var_os("WEIR_SEED").is_none() && std::env::var_os("WEIR_SEEDS").is_none() {
         // A suite in which nothing of that happens proves nothing.
-        assert!(crashes > 300 && installed > 500 && stale > 20, "{crashes} {installed} {stale}");
+        let seen = format!("{crashes} {installed} {stale} {sealed} {scrubbed}");
+        assert!(crashes > 300 && installed > 500 && stale > 20 && sealed > 100 && scrubbed > 100, "{seen}");
     }
 }
 
@@ -90,7 +89,6 @@ fn a_replacement_survives_a_crash_at_every_operation() {
                 format!("WEIR_SEED={seed} cargo test -p log-engine every_operation (operation {crash})");
             let _command = support::PrintOnPanic(command);
             let mut world = World::new(seed);
-            world.calm = true;
             for _ in 0..12 {
                 world.append();
                 world.flush();
@@ -101,11 +99,13 @@ fn a_replacement_survives_a_crash_at_every_operation() {
             world.append();
             world.flush();
             world.committed = world.durable;
+            world.seal();
             world.disk.crash_at(world.disk.ops() + crash);
             world.compact_whole();
             let crashed = world.disk.is_crashed();
             world.power_cut();
             world.check();
+            world.scrub();
             // It can be compacted further, whatever was left.
             world.append();
             world.flush();
@@ -144,11 +144,13 @@ impl World {
             pass: None,
             sequence: 0,
             now: 1_000_000,
-            calm: false,
+            calm: true,
             unclean: false,
             crashes: 0,
             installed: 0,
             stale: 0,
+            sealed: 0,
+            scrubbed: 0,
         };
         world.reopen();
         world
@@ -168,7 +170,9 @@ impl World {
             66..=67 => self.close(),
             68..=69 => self.inject_fault(),
             70..=79 => self.begin_pass(),
-            80..=94 => self.go_on_with_pass(),
+            80..=92 => self.go_on_with_pass(),
+            93..=94 => self.seal(),
+            95 => self.scrub(),
             _ => self.check(),
         }
         if self.disk.is_crashed() {
@@ -309,13 +313,47 @@ impl World {
     }
 
     fn inject_fault(&mut self) {
-        // Other files fail in `fuzz_crash`.
-        let suffix = [".cleaned", ".index.swap", "cleaner-offset-checkpoint.tmp"];
-        let suffix = suffix[self.random.below(3) as usize].to_owned();
+        let suffix = [
+            ".log.cleaned",
+            ".index.cleaned",
+            ".appendtimes.cleaned",
+            "cleaner-offset-checkpoint.tmp",
+            "leader-epoch-checkpoint.tmp",
+            "flushed-ends.tmp",
+            ".log",
+            ".index",
+            ".snapshot",
+        ];
+        let suffix = suffix[self.random.below(9) as usize].to_owned();
         self.disk.inject(match self.random.below(2) {
             0 => SimFault::Sync(suffix),
             _ => SimFault::Write(suffix),
         });
+    }
+
+    fn seal(&mut self) {
+        let Some((data, _)) = &self.open else { return };
+        while let Some((_, sealing)) = data.seal_next(Duration::ZERO) {
+            match sealing {
+                Ok(sealing) => self.sealed += usize::from(sealing == Sealing::Sealed),
+                Err(error) => assert!(self.disk.is_crashed(), "{error}"),
+            }
+        }
+    }
+
+    /// What was sealed is what is there, whatever was compacted since.
+    fn scrub(&mut self) {
+        let Some((data, log)) = &self.open else { return };
+        for segment in log.reader().finished_segments() {
+            let interval = self.config.index_interval_bytes;
+            match segment.scrub(data, interval, &mut |_| true) {
+                Ok(_) => self.scrubbed += 1,
+                Err(error) => {
+                    assert!(self.disk.is_crashed(), "{error}");
+                    return;
+                }
+            }
+        }
     }
 
     fn begin_pass(&mut self) {
@@ -415,6 +453,10 @@ impl World {
         self.pass = None;
         self.open = None;
         self.disk.restart();
+        if self.calm {
+            let verdict = verify_log(&*self.disk, &Path::new("data").join(self.name.to_string())).unwrap();
+            assert!(verdict.severity() < Some(Severity::Damage), "{:?}", verdict.findings);
+        }
         self.reopen();
     }
 
@@ -426,12 +468,22 @@ impl World {
             descriptors_max: 3 + (self.seed % 5) as usize,
         };
         for _ in 0..20 {
+            if !self.calm && self.random.chance(10) {
+                self.inject_fault();
+            }
+            if !self.calm && self.random.chance(10) {
+                self.disk.crash_at(self.disk.ops() + 1 + self.random.below(40));
+            }
             let opened = DataDir::open(self.disk.clone(), Path::new("data"), &options);
             let log = opened.and_then(|data| {
                 let log = Log::open(&data, self.name, self.config.clone(), self.now);
                 Ok(log.map(|(log, _)| (data, log)))
             });
             match log {
+                _ if self.disk.is_crashed() => {
+                    self.crashes += 1;
+                    self.disk.restart();
+                }
                 Ok(Ok((data, log))) => {
                     let end = log.end();
                     assert!(end >= self.durable, "ends at {end}, durable to {}", self.durable);
@@ -441,11 +493,7 @@ impl World {
                     self.forget_lost();
                     return;
                 }
-                // An armed fault, or the power again: it is tried until that is spent.
-                _ if self.disk.is_crashed() => {
-                    self.crashes += 1;
-                    self.disk.restart();
-                }
+                // A fault: it is tried until that is spent.
                 Ok(Err(log_engine::OpenError::Io(_))) | Err(_) => self.disk.restart_process(),
                 Ok(Err(error)) => panic!("{error}"),
             }

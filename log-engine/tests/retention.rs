@@ -8,11 +8,15 @@ mod support;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
-use log_engine::{DataDir, DataDirOptions, Disk, Log, LogConfig, LogName, RealDisk, SimDisk};
+use log_engine::{
+    CompactionRequest, DataDir, DataDirOptions, Disk, Installed, Log, LogConfig, LogName, RealDisk, SimDisk,
+};
+use log_engine_core::compact::CompactionPolicy;
 use log_engine_core::retention::RetentionLimits;
 use records::Compression;
-use support::{TestBatch, batches_of, offsets};
+use support::{AtOnce, TestBatch, batches_of, offsets};
 use uuid::Uuid;
 
 const NAME: LogName = LogName { topic_id: Uuid::from_u128(78), partition: 3 };
@@ -102,6 +106,61 @@ fn whatever_timestamps_say_records_go_when_their_append_is_old() {
     append(&mut log, NOW, NOW + 8 * DAY);
     flush(&mut log);
     assert_eq!(offsets(&batches_of(&log, log.end())), [(end, end)]);
+}
+
+/// Makes one segment of all that take no appends.
+fn merge(data: &DataDir, log: &mut Log, now_ms: i64) {
+    log.update_config(LogConfig { segment_bytes: 1 << 20, ..small() });
+    let policy = CompactionPolicy { min_dirty_ratio: 0.0, min_lag_ms: 0, max_lag_ms: i64::MAX };
+    let bound = log.flushed();
+    let dirtiness = log.reader().dirtiness(data, bound, now_ms, &policy);
+    let request =
+        CompactionRequest { bound, dirtiness, now_ms, delete_retention_ms: DAY, map_bytes_max: 1 << 20 };
+    let mut pass = log.begin_compaction(&request).unwrap();
+    pass.prepare(&mut AtOnce).unwrap();
+    while let Some(segment) = pass.next_segment(&mut AtOnce).unwrap() {
+        assert_eq!(log.install(segment).unwrap(), Installed::Yes);
+    }
+    assert_eq!(log.finish_compaction(&pass.finished()), Installed::Yes);
+}
+
+fn seal_all(data: &DataDir) {
+    while let Some((_, sealing)) = data.seal_next(Duration::ZERO) {
+        sealing.unwrap();
+    }
+}
+
+#[test]
+fn what_was_compacted_is_no_younger_and_is_sealed_anew() {
+    for restarted in [false, true] {
+        let disk: Arc<dyn Disk> = SimDisk::new(1);
+        let path = PathBuf::from("data");
+        let (mut data, mut log) = hostile_log(&disk, &path);
+        let end = log.end();
+        log.roll().unwrap();
+        append(&mut log, NOW + 3 * DAY, NOW + 3 * DAY);
+        flush(&mut log);
+        seal_all(&data);
+        assert_eq!(names(&*disk, &path, ".seal").len() + 1, names(&*disk, &path, ".log").len());
+        merge(&data, &mut log, NOW + 3 * DAY);
+        assert_eq!(names(&*disk, &path, ".log").len(), 2);
+        assert_eq!(names(&*disk, &path, ".seal"), [] as [String; 0], "they were of other segments");
+        seal_all(&data);
+        assert_eq!(names(&*disk, &path, ".seal").len(), 1);
+        assert_eq!(names(&*disk, &path, ".appendtimes").len(), 1);
+        if restarted {
+            log.close().unwrap();
+            data.close_clean().unwrap();
+            drop(data);
+            data = open_dir(&disk, &path);
+            let (opened, report) = Log::open(&data, NAME, small(), NOW + 4 * DAY).unwrap();
+            assert_eq!((report.seals_read, report.seals_dropped), (1, 0));
+            log = opened;
+        }
+        assert_eq!(expire(&mut log, &WEEK, end + 1, NOW + 7 * DAY), None);
+        assert_eq!(expire(&mut log, &WEEK, end + 1, NOW + 7 * DAY + 1), Some(end));
+        drop((data, log));
+    }
 }
 
 #[test]

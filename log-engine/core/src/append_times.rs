@@ -70,6 +70,15 @@ impl AppendTimes {
         }
     }
 
+    /// The times of a segment that holds this one's records and then those of the next.
+    pub fn extend(&mut self, next: &AppendTimes) {
+        for entry in next.entries.iter().chain(&next.newest) {
+            if self.newest.is_none_or(|newest| newest.offset < entry.offset) {
+                self.note(entry.offset, entry.time_ms);
+            }
+        }
+    }
+
     /// When the oldest records of the segment were appended.
     pub fn oldest(&self) -> Option<AppendTime> {
         self.entries.first().copied()
@@ -163,6 +172,25 @@ mod tests {
 
     fn at(offset: i64, time_ms: i64) -> AppendTime {
         AppendTime { offset, time_ms }
+    }
+
+    #[test]
+    fn segments_that_become_one_keep_their_times() {
+        let (mut first, mut second, mut merged) =
+            (AppendTimes::default(), AppendTimes::default(), AppendTimes::default());
+        for i in 0..1000 {
+            let times = if i < 400 { &mut first } else { &mut second };
+            times.note(i, i * 1000);
+        }
+        second.note(1000, 999_001);
+        merged.extend(&first);
+        merged.extend(&second);
+        merged.extend(&AppendTimes::default());
+        assert_eq!(merged.oldest(), Some(at(0, 0)));
+        assert_eq!(merged.newest(), Some(at(1000, 999_001)));
+        assert!(merged.entries.len() <= ENTRIES_MAX);
+        assert!(merged.entries.is_sorted_by(|a, b| a.offset < b.offset && a.time_ms <= b.time_ms));
+        assert_eq!(AppendTimes::decode(&merged.encode(0), 0).unwrap().newest(), merged.newest());
     }
 
     #[test]

@@ -3,14 +3,14 @@
 use std::io;
 use std::sync::Arc;
 
-use super::target::{CLEANED_SUFFIX, INDEX_SUFFIXES, SWAP_SUFFIX};
+use super::target::{CLEANED_SUFFIX, SIDE_SUFFIXES, SWAP_SUFFIX};
 use super::{CompactedSegment, FinishedCompaction};
 use crate::descriptors::Pin;
 use crate::error::{FileError, LogError};
 use crate::log::Log;
 use crate::recovery::{remove_if_there, remove_segment_files};
 use crate::segment::{Segment, file_name};
-use crate::txn_index;
+use crate::{seal, txn_index};
 
 /// What came of a new segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,6 +38,9 @@ impl Log {
             compacted.discard();
             return Err(error);
         }
+        let shared = self.shared.clone();
+        // Nobody may seal or mend what is about to be replaced.
+        let no_seals = shared.hold_seals();
         let CompactedSegment { target, sources, .. } = compacted;
         let (segment, files) = target.into_segment();
         let created_ms = sources.iter().map(|(source, _)| source.state().read().created_ms).max();
@@ -46,7 +49,7 @@ impl Log {
         // From here on readers get the new segment. Its files have other names still, but are open.
         let pins = self.pin_open(&segment, files);
         let mut segments = self.shared.segments().to_vec();
-        segments.splice(first..first + sources.len(), [segment]);
+        segments.splice(first..first + sources.len(), [segment.clone()]);
         *self.shared.segments.write() = Arc::new(segments);
         for (source, _) in &sources {
             source.set_replaced();
@@ -62,10 +65,12 @@ impl Log {
             for pin in pins {
                 self.dirty.files.insert(pin.id(), pin);
             }
-            self.poison(error.to_string());
+            self.poison_by(&error);
             LogError::Io(error)
         })?;
+        drop(no_seals);
         self.dirty.dir = true;
+        self.data.queue_segment(&self.shared, &segment);
         Ok(Installed::Yes)
     }
 
@@ -104,7 +109,7 @@ impl Log {
         // Whether it is decided the disk alone knows, unless it can be taken back.
         let undone = disk.remove_file(&to).and_then(|()| disk.sync_dir(&self.dir));
         if undone.is_err() {
-            self.poison(error.to_string());
+            self.poison_by(&error);
         }
         Err(LogError::Io(error))
     }
@@ -135,11 +140,12 @@ impl Log {
         let disk = &**self.data.disk();
         // Nobody may build the transaction index of an old segment anew. That of the new one is built when it is needed.
         let _held: Vec<_> = sources.iter().map(|(source, _)| source.aborted().hold()).collect();
+        seal::remove_seal(disk, &self.dir, base)?;
         remove_if_there(disk, &self.dir.join(file_name(base, txn_index::SUFFIX)))?;
         for (source, _) in &sources[1..] {
             remove_segment_files(disk, &self.dir, source.base_offset())?;
         }
-        for suffix in INDEX_SUFFIXES {
+        for suffix in SIDE_SUFFIXES {
             self.rename_swapped(&file_name(base, suffix))?;
         }
         disk.sync_dir(&self.dir).map_err(|e| FileError::new("sync", &self.dir, e))?;

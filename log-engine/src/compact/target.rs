@@ -1,12 +1,14 @@
-//! Writes a new segment beside the log: batches and indexes in files that end in `.cleaned`.
+//! Writes a new segment beside the log: batches, indexes and append times in files that end in `.cleaned`.
 
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use log_engine_core::append_times::AppendTimes;
 use records::BatchHeader;
 
 use super::Pace;
+use crate::append_times;
 use crate::data_dir::DataDir;
 use crate::disk::{Disk, DiskFile, OpenMode};
 use crate::error::{CompactionError, FileError};
@@ -17,10 +19,15 @@ pub(crate) const CLEANED_SUFFIX: &str = ".cleaned";
 /// End of the name of a file that is complete and about to take its place.
 pub(crate) const SWAP_SUFFIX: &str = ".swap";
 /// The files that go with a segment's batches and are written with them.
-pub(crate) const INDEX_SUFFIXES: [&str; 2] = ["index", "timeindex"];
+pub(crate) const SIDE_SUFFIXES: [&str; 3] = ["index", "timeindex", append_times::SUFFIX];
 
 /// Bytes that are written at once.
 const WRITE_BYTES: usize = 1 << 20;
+
+/// All files of a new segment.
+fn suffixes() -> impl Iterator<Item = &'static str> {
+    std::iter::once("log").chain(SIDE_SUFFIXES)
+}
 
 /// The segment while it is written.
 pub(super) struct Target {
@@ -28,7 +35,7 @@ pub(super) struct Target {
     dir: PathBuf,
     segment: Segment,
     interval_bytes: u64,
-    /// The batches, then the indexes in the order of [`INDEX_SUFFIXES`].
+    /// In the order of [`suffixes`].
     files: Vec<Arc<dyn DiskFile>>,
     /// Bytes at the end that are not in the file yet; those before `seen` are counted.
     buffer: Vec<u8>,
@@ -55,7 +62,7 @@ impl Target {
             seen: 0,
             written: 0,
         };
-        for suffix in ["log", INDEX_SUFFIXES[0], INDEX_SUFFIXES[1]] {
+        for suffix in suffixes() {
             let path = target.path(suffix, CLEANED_SUFFIX);
             match data.disk().open(&path, OpenMode::CreateOrEmpty) {
                 Ok(file) => target.files.push(file),
@@ -104,9 +111,17 @@ impl Target {
         self.written + self.buffer.len() as u64
     }
 
-    /// Makes everything durable, so that only names are left to change. The next segment begins at `next_offset`.
-    pub(super) fn complete(&mut self, next_offset: i64, pace: &mut dyn Pace) -> Result<(), CompactionError> {
+    /// Makes everything durable, so that only names are left to change. The next segment begins at `next_offset`; `times`
+    /// say when the records were appended.
+    pub(super) fn complete(
+        &mut self,
+        next_offset: i64,
+        times: &AppendTimes,
+        pace: &mut dyn Pace,
+    ) -> Result<(), CompactionError> {
         self.write(pace)?;
+        let written = self.files[3].write_at(&times.encode(self.segment.base_offset()), 0);
+        written.map_err(|e| FileError::new("write", self.path(append_times::SUFFIX, CLEANED_SUFFIX), e))?;
         {
             let mut state = self.segment.state().write();
             state.push_time_entry();
@@ -116,12 +131,13 @@ impl Target {
             state.index.spilled(index);
             state.time_index.spilled(time_index);
             state.next_offset = next_offset;
+            state.last_append_ms = times.newest().map(|newest| newest.time_ms);
         }
         let disk = self.data.disk();
-        for (file, suffix) in self.files.iter().zip(["log", INDEX_SUFFIXES[0], INDEX_SUFFIXES[1]]) {
+        for (file, suffix) in self.files.iter().zip(suffixes()) {
             file.sync().map_err(|e| FileError::new("sync", self.path(suffix, CLEANED_SUFFIX), e))?;
         }
-        for suffix in INDEX_SUFFIXES {
+        for suffix in SIDE_SUFFIXES {
             let from = self.path(suffix, CLEANED_SUFFIX);
             let renamed = disk.rename(&from, &self.path(suffix, SWAP_SUFFIX));
             renamed.map_err(|e| FileError::new("rename", from, e))?;
@@ -141,7 +157,7 @@ impl Target {
 }
 
 fn remove_unfinished(disk: &dyn Disk, dir: &Path, base_offset: i64) {
-    for suffix in ["log", INDEX_SUFFIXES[0], INDEX_SUFFIXES[1]] {
+    for suffix in suffixes() {
         for state in [CLEANED_SUFFIX, SWAP_SUFFIX] {
             let path = dir.join(format!("{}{state}", file_name(base_offset, suffix)));
             match disk.remove_file(&path) {

@@ -10,12 +10,12 @@ use std::sync::Arc;
 
 use super::{remove_if_there, remove_segment_files};
 use crate::LogName;
-use crate::compact::{CLEANED_SUFFIX, INDEX_SUFFIXES, SWAP_SUFFIX};
+use crate::compact::{CLEANED_SUFFIX, SIDE_SUFFIXES, SWAP_SUFFIX};
 use crate::disk::{Disk, OpenMode};
 use crate::error::{FileError, OpenError};
 use crate::scan::{Fault, HeaderScan};
 use crate::segment::{file_name, parse_file_name};
-use crate::txn_index;
+use crate::{seal, txn_index};
 
 /// Completes or removes it. Run before the files of a log are looked at.
 pub(super) fn settle_replacements(disk: &dyn Disk, dir: &Path, log: LogName) -> Result<(), OpenError> {
@@ -63,9 +63,10 @@ fn complete(
     for &covered in bases.range(base + 1..end.max(base + 1)) {
         remove_segment_files(disk, dir, covered)?;
     }
+    seal::remove_seal(disk, dir, base)?;
     remove_if_there(disk, &dir.join(file_name(base, txn_index::SUFFIX)))?;
     // Those that are not there have got their names already.
-    for suffix in INDEX_SUFFIXES {
+    for suffix in SIDE_SUFFIXES {
         let name = file_name(base, suffix);
         let from = dir.join(format!("{name}{SWAP_SUFFIX}"));
         match disk.rename(&from, &dir.join(name)) {

@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use std::collections::BTreeSet;
 
-use log_engine::{Log, ProducerEvent, ReadError};
+use log_engine::{Log, Pace, ProducerEvent, ReadError};
 use log_engine_core::{AbortedTransaction, ProducerStates};
 use records::{BatchBuilder, BatchHeader, BatchView, Compression, EndMarker};
 
@@ -33,6 +33,15 @@ impl Random {
 
     pub(crate) fn chance(&mut self, percent: u64) -> bool {
         self.below(100) < percent
+    }
+}
+
+/// Never makes a compaction wait.
+pub(crate) struct AtOnce;
+
+impl Pace for AtOnce {
+    fn spend(&mut self, _bytes: u64) -> bool {
+        true
     }
 }
 
