@@ -23,8 +23,8 @@ use crate::{seal, snapshots};
 
 impl Log {
     /// Takes away all batches that reach `offset` or beyond. Answers the new end, which is below `offset` if that lay
-    /// inside a batch, or if compaction has taken away what stood before it; if it lies below the start, the empty log
-    /// starts there. Waits for the device.
+    /// inside a batch; if it lies below the start (which was inside that batch too), the empty log starts there. Waits
+    /// for the device.
     pub fn truncate_to(&mut self, offset: i64) -> Result<i64, LogError> {
         self.check_writable()?;
         let (start, end) = (self.start(), self.end());
@@ -46,12 +46,9 @@ impl Log {
         Ok(self.end())
     }
 
-    fn cut_at(
-        &mut self,
-        segments: &Arc<Vec<Arc<Segment>>>,
-        at: usize,
-        (position, end): (u64, i64),
-    ) -> Result<(), FileError> {
+    fn cut_at(&mut self, segments: &Arc<Vec<Arc<Segment>>>, at: usize, cut: Cut) -> Result<(), FileError> {
+        let Cut { position, end, next } = cut;
+        let start = self.start().min(next);
         let shared = self.shared.clone();
         let _no_seals = shared.hold_seals();
         let segment = segments[at].clone();
@@ -76,7 +73,7 @@ impl Log {
         self.shared.note_cut();
         self.data.cleaned().lower_durably(self.name, Some(end))?;
         self.data.ends().set_durably(self.name, record)?;
-        if self.epochs.truncate_from_end(end) {
+        if self.epochs.truncate_from_end(next) {
             self.epoch_file().write(&*disk, &self.dir)?;
         }
         snapshots::remove_where(&*disk, &self.dir, &mut self.snapshots, |o| o > end)?;
@@ -98,7 +95,22 @@ impl Log {
         self.producers =
             self.replay_last(&self.shared.segments()).map_err(|fault| file_error(fault, &segment))?;
         self.bytes_since_snapshot = 1;
-        Ok(())
+        if end < next { self.go_on_at(next, start) } else { Ok(()) }
+    }
+
+    /// The log was cut in a gap that compaction has left. It goes on behind it in a segment of its own: offsets of what was
+    /// dropped must not be given again, and a start goes by what segments hold. A crash before this leaves the log at the
+    /// end of its batches.
+    fn go_on_at(&mut self, end: i64, start: i64) -> Result<(), FileError> {
+        self.shared.end.store(end, Ordering::Release);
+        if let Some(last) = &self.active {
+            last.state().write().next_offset = end;
+        }
+        self.seal_active()?;
+        self.create_segment(end, self.append_floor_ms.max(0))?;
+        self.sync_now()?;
+        self.shared.start.store(start, Ordering::Release);
+        self.data.ends().set_durably(self.name, self.record(end))
     }
 
     /// Builds the indexes of a segment from its batches again.
@@ -266,14 +278,23 @@ impl Log {
     }
 }
 
-/// Where to cut so that nothing reaches `offset`: the position, and where the batches before it end. In a compacted segment
-/// that may lie below `offset` too; but an end that no batch reaches could not be told from a loss by the next start.
-fn find_cut(segment: &Segment, offset: i64) -> Result<(u64, i64), Fault> {
-    let position = match segment.locate(offset, false)? {
-        Some((found, _)) => found.position,
-        None => segment.state().read().size,
+/// Where a log is cut.
+struct Cut {
+    /// Bytes of the segment that stay.
+    position: u64,
+    /// Where the batches in them end.
+    end: i64,
+    /// Where the log goes on: not at `end`, if compaction has left a gap there.
+    next: i64,
+}
+
+/// Where to cut so that nothing reaches `offset`.
+fn find_cut(segment: &Segment, offset: i64) -> Result<Cut, Fault> {
+    let (position, next) = match segment.locate(offset, false)? {
+        Some((found, _)) => (found.position, offset.min(found.header.base_offset)),
+        None => (segment.state().read().size, offset),
     };
-    Ok((position, segment.end_of_batches(position)?))
+    Ok(Cut { position, end: segment.end_of_batches(position)?, next })
 }
 
 fn file_error(fault: Fault, segment: &Segment) -> FileError {

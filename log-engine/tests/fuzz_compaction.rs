@@ -263,7 +263,8 @@ impl World {
         if to < least {
             return;
         }
-        // Where compaction has left nothing the log ends earlier, and a crash in the middle may have got as far.
+        // Where compaction has left a gap, a crash in the middle may leave the log at the end of its batches.
+        let (durable, committed, unclean) = (self.durable, self.committed, self.unclean);
         let left = batches_of(self.log(), i64::MAX);
         let ends = batches(&left).map(|batch| batch.unwrap().header().last_offset() + 1);
         let to_at_least = ends.take_while(|&end| end <= to).last().unwrap_or(0);
@@ -272,6 +273,10 @@ impl World {
         self.committed = self.committed.min(to_at_least);
         match self.log().truncate_to(to) {
             Ok(end) => {
+                assert_eq!(end, to, "the log goes on where it was cut");
+                self.durable = if to_at_least < to { to } else { durable.min(to) };
+                self.committed = committed.min(to);
+                self.unclean = unclean || to < committed;
                 self.forget_from(end);
                 self.forget_lost();
             }
