@@ -13,7 +13,7 @@ use log_engine::{
 };
 use log_engine_core::SequenceCheck;
 use records::Compression;
-use support::{Random, TestBatch, batches_of, check_lookups};
+use support::{Random, TestBatch, batches_of, check_lookups, offsets};
 use uuid::Uuid;
 
 const NAME: LogName = LogName { topic_id: Uuid::from_u128(77), partition: 4 };
@@ -795,6 +795,31 @@ fn a_flush_that_was_overtaken_by_a_cut_does_not_claim_what_came_after() {
     let handle = log.begin_flush().unwrap();
     log.return_flush(handle);
     flush(&mut log);
+}
+
+/// A copy of a compacted log has gaps between its batches.
+#[test]
+fn a_log_that_is_cut_in_a_gap_goes_on_there_also_after_a_restart() {
+    for (start, to) in [(0, 2), (0, 7), (0, 10), (5, 7), (5, 5)] {
+        let (disk, path) = sim();
+        let data = open_dir(disk.clone(), &path);
+        let (mut log, _) = open(&data, &small());
+        let batch = |at: i64| TestBatch::new(at, 0, &[NOW, NOW], 10, Compression::None, None);
+        append(&mut log, &batch(0));
+        append(&mut log, &batch(10));
+        flush(&mut log);
+        log.set_start(start).unwrap();
+        assert_eq!(log.truncate_to(to).unwrap(), to);
+        assert_eq!((log.start(), log.end()), (start, to));
+        drop((log, data));
+        disk.restart();
+        let data = open_dir(disk.clone(), &path);
+        let (mut log, report) = open(&data, &small());
+        assert_eq!((report.start, report.end), (start, to));
+        append(&mut log, &batch(to));
+        let left = if start == 0 { vec![(0, 1), (to, to + 1)] } else { vec![(to, to + 1)] };
+        assert_eq!(offsets(&batches_of(&log, i64::MAX)), left, "start {start}, cut at {to}");
+    }
 }
 
 #[test]
