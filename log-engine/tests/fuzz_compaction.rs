@@ -23,7 +23,7 @@ use records::{BatchBuilder, BatchHeader, BatchView, Compression, batches};
 use support::{AtOnce, Random, batches_of};
 use uuid::Uuid;
 
-const SEEDS: u64 = 500;
+const SEEDS: u64 = 1000;
 const STEPS: usize = 80;
 const RETENTION_MS: i64 = 200;
 
