@@ -293,7 +293,7 @@ impl Compaction {
         let sources: Vec<(Arc<Segment>, u64)> =
             group.clone().map(|at| (self.all[at].clone(), self.sources[at].bytes)).collect();
         let next_offset = self.sources[group.end - 1].end;
-        let extents = self.sources[group.clone()].iter().map(|source| (source.base_offset, source.end));
+        let extents = self.sources[group].iter().map(|source| (source.base_offset, source.end));
         let times = append_times::load_all(&**self.data.disk(), &self.dir, extents, self.opened_ms);
         target.complete(next_offset, &times, pace)?;
         self.counts.bytes_out += target.size();

@@ -23,9 +23,9 @@ impl Log {
         let _no_seals = self.shared.hold_seals();
         // On a full disk the files must go first, to make room for the note that they are gone.
         self.shared.note_cut();
-        let noted = self.data.cleaned().lower_durably(self.name, None);
-        let noted = noted.and(self.data.ends().remove_durably(self.name));
-        if let Err(error) = noted
+        let noted =
+            [self.data.cleaned().lower_durably(self.name, None), self.data.ends().remove_durably(self.name)];
+        if let Err(error) = noted.into_iter().collect::<Result<(), _>>()
             && !is_disk_full(&error.source)
         {
             return Err(error);

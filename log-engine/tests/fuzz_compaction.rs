@@ -480,9 +480,9 @@ impl World {
                 self.disk.crash_at(self.disk.ops() + 1 + self.random.below(40));
             }
             let opened = DataDir::open(self.disk.clone(), Path::new("data"), &options);
-            let log = opened.and_then(|data| {
+            let log = opened.map(|data| {
                 let log = Log::open(&data, self.name, self.config.clone(), self.now);
-                Ok(log.map(|(log, _)| (data, log)))
+                log.map(|(log, _)| (data, log))
             });
             match log {
                 _ if self.disk.is_crashed() => {

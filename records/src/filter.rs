@@ -225,7 +225,7 @@ mod tests {
             BatchBuilder::new().compression(codec).base_offset(70).leader_epoch(3).producer(9, 2, 5);
         let headers: [(&[u8], Option<&[u8]>); 1] = [(b"h", Some(b"v"))];
         for i in 0..6i64 {
-            let value = vec![i as u8; 30];
+            let value = [i as u8; 30];
             let value = (i != 2).then_some(&value[..]);
             builder.push(1000 + (i * 7) % 5, Some(&[i as u8]), value, &headers).unwrap();
         }
