@@ -241,6 +241,7 @@ impl Shared {
         let mut pace = CleanerPace::new(self);
         compaction.prepare(&mut pace)?;
         while let Some(segment) = compaction.next_segment(&mut pace)? {
+            let segment = Box::new(segment);
             let installed = ask(&job.handle, |reply| CompactionStep::Install { segment, reply });
             match installed {
                 Some(Ok(Installed::Yes)) => {}

@@ -180,7 +180,7 @@ pub(crate) enum CompactionStep {
     /// Tell what a pass needs to know, if there is something to do.
     Begin { request: CompactionRequest, reply: oneshot::Sender<Option<Compaction>> },
     /// Put a new segment in its place.
-    Install { segment: CompactedSegment, reply: oneshot::Sender<Result<Installed, String>> },
+    Install { segment: Box<CompactedSegment>, reply: oneshot::Sender<Result<Installed, String>> },
     /// The pass is at its end.
     Finish { finished: FinishedCompaction, reply: oneshot::Sender<Installed> },
 }

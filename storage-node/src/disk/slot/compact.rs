@@ -14,11 +14,11 @@ impl Slot {
             }
             CompactionStep::Install { segment, reply } => {
                 if !self.settings.compacted {
-                    segment.discard();
+                    (*segment).discard();
                     _ = reply.send(Ok(Installed::Stale));
                     return;
                 }
-                let installed = self.log.install(segment).map_err(|error| error.to_string());
+                let installed = self.log.install(*segment).map_err(|error| error.to_string());
                 if let Some(reason) = self.log.poisoned().map(str::to_owned)
                     && installed.is_err()
                 {
