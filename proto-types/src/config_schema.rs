@@ -173,14 +173,18 @@ impl ConfigDef {
 
     fn check_integer(&self, value: &str, lowest: i64, highest: i64) -> Result<(), String> {
         let Some(number) = integer(value).filter(|number| (lowest..=highest).contains(number)) else {
-            return self.refuse(value, &format!("Not a number of type {}", self.kind.name()));
+            let rule = format!("Not a number of type {} (from {lowest} to {highest})", self.kind.name());
+            return self.refuse(value, &rule);
         };
         match self.allowed {
-            Allowed::Min(min) | Allowed::Range { min, .. } if number < min => {
+            Allowed::Min(min) if number < min => {
                 self.refuse(number, &format!("Value must be at least {min}"))
             }
-            Allowed::Range { max, .. } if number > max => {
-                self.refuse(number, &format!("Value must be no more than {max}"))
+            Allowed::Range { min, max } if number < min => {
+                self.refuse(number, &format!("Value must be at least {min}, and no more than {max}"))
+            }
+            Allowed::Range { min, max } if number > max => {
+                self.refuse(number, &format!("Value must be no more than {max}, and at least {min}"))
             }
             Allowed::RangeOr { min, max, or } if !(min..=max).contains(&number) && number != or => {
                 self.refuse(number, &format!("Value must be between {min} and {max} or equal to {or}"))
@@ -194,12 +198,14 @@ impl ConfigDef {
             return self.refuse(value, "Not a number of type DOUBLE");
         };
         match self.allowed {
-            Allowed::Between(min, _) if number < min => {
-                self.refuse(double_text(number), &format!("Value must be at least {min}"))
-            }
-            Allowed::Between(_, max) if number > max => {
-                self.refuse(double_text(number), &format!("Value must be no more than {max}"))
-            }
+            Allowed::Between(min, max) if number < min => self.refuse(
+                double_text(number),
+                &format!("Value must be at least {min}, and no more than {max}"),
+            ),
+            Allowed::Between(min, max) if number > max => self.refuse(
+                double_text(number),
+                &format!("Value must be no more than {max}, and at least {min}"),
+            ),
             _ => Ok(()),
         }
     }
@@ -431,6 +437,22 @@ mod tests {
     }
 
     #[test]
+    fn no_default_of_nodes_takes_what_its_topic_config_refuses() {
+        let numbers = [i64::MIN, -(1 << 40), -5, -2, -1, 0, 1, 2, 5, 1 << 20, 1 << 31, i64::MAX];
+        for def in TOPIC_CONFIGS.iter().filter(|def| def.enforced) {
+            for synonym in synonyms(def.name) {
+                let node = node_config(synonym.node_config).expect("synonyms are node configs");
+                for number in numbers.iter().filter(|number| node.check(&number.to_string()).is_ok()) {
+                    // -1 is for ever in every unit.
+                    let value = if *number > 0 { number.saturating_mul(synonym.factor) } else { *number };
+                    let value = value.to_string();
+                    assert_eq!(def.check(&value), Ok(()), "{} = {number}", node.name);
+                }
+            }
+        }
+    }
+
+    #[test]
     fn refusals_read_like_kafkas() {
         let cases = [
             (
@@ -441,7 +463,8 @@ mod tests {
             (
                 "retention.ms",
                 "abc",
-                "Invalid value abc for configuration retention.ms: Not a number of type LONG",
+                "Invalid value abc for configuration retention.ms: Not a number of type LONG \
+                 (from -9223372036854775808 to 9223372036854775807)",
             ),
             ("retention.ms", " 10 ", "ok"),
             (
@@ -454,7 +477,7 @@ mod tests {
             (
                 "min.cleanable.dirty.ratio",
                 "2",
-                "Invalid value 2.0 for configuration min.cleanable.dirty.ratio: Value must be no more than 1",
+                "Invalid value 2.0 for configuration min.cleanable.dirty.ratio: Value must be no more than 1, and at least 0",
             ),
             (
                 "preallocate",
@@ -470,7 +493,8 @@ mod tests {
             (
                 "segment.bytes",
                 "99999999999",
-                "Invalid value 99999999999 for configuration segment.bytes: Not a number of type INT",
+                "Invalid value 99999999999 for configuration segment.bytes: Not a number of type INT \
+                 (from -2147483648 to 2147483647)",
             ),
             (
                 "compression.gzip.level",

@@ -128,19 +128,19 @@ pub static NODE_CONFIGS: &[ConfigDef] = rows! {
         "Default of the topic config `retention.bytes`.";
     "log.retention.check.interval.ms", Long, Some("300000"), Min(1), read_only_row =>
         "How often retention looks for segments to drop.";
-    "log.retention.hours", Int, Some("168"), Any, read_only_row =>
+    "log.retention.hours", Int, Some("168"), RangeOr { min: 1, max: i32::MAX as i64, or: -1 }, read_only_row =>
         "Default of the topic config `retention.ms` in hours, if the finer ones are not set.";
-    "log.retention.minutes", Int, None, Any, read_only_row =>
+    "log.retention.minutes", Int, None, RangeOr { min: 1, max: i32::MAX as i64, or: -1 }, read_only_row =>
         "Default of the topic config `retention.ms` in minutes, if `log.retention.ms` is not set.";
-    "log.retention.ms", Long, None, Any =>
+    "log.retention.ms", Long, None, RangeOr { min: 1, max: i64::MAX, or: -1 } =>
         "Default of the topic config `retention.ms`.";
     "log.roll.hours", Int, Some("168"), Min(1), read_only_row =>
         "Default of the topic config `segment.ms` in hours, if `log.roll.ms` is not set.";
     "log.roll.jitter.hours", Int, Some("0"), Min(0), read_only_row =>
         "Default of the topic config `segment.jitter.ms` in hours, if `log.roll.jitter.ms` is not set.";
-    "log.roll.jitter.ms", Long, None, Any =>
+    "log.roll.jitter.ms", Long, None, Min(0) =>
         "Default of the topic config `segment.jitter.ms`.";
-    "log.roll.ms", Long, None, Any =>
+    "log.roll.ms", Long, None, Min(1) =>
         "Default of the topic config `segment.ms`.";
     "log.segment.bytes", Int, Some("1073741824"), Min(1_048_576) =>
         "Default of the topic config `segment.bytes`.";

@@ -136,6 +136,12 @@ fn plan_resource(
         check_topic_configs(&after)?;
     } else {
         check_values(&after, node_config)?;
+        check_lags(
+            &after,
+            "broker",
+            "log.cleaner.min.compaction.lag.ms",
+            "log.cleaner.max.compaction.lag.ms",
+        )?;
     }
     let removed = before.keys().filter(|name| !after.contains_key(*name)).map(|name| (name.clone(), None));
     let set = after
@@ -234,21 +240,30 @@ fn change_list(
 /// Checks all explicit configs of a topic: names, values, and values against each other.
 pub(super) fn check_topic_configs(configs: &BTreeMap<String, String>) -> Result<(), Rejection> {
     check_values(configs, topic_config)?;
-    let number = |name| configs.get(name).map(String::as_str).and_then(integer);
-    if let (Some(min), Some(max)) = (number("min.compaction.lag.ms"), number("max.compaction.lag.ms"))
-        && min > max
-    {
-        let message = format!(
-            "conflict topic config setting min.compaction.lag.ms ({min}) > max.compaction.lag.ms ({max})"
-        );
-        return reject(Reason::InvalidConfig, message);
-    }
+    check_lags(configs, "topic", "min.compaction.lag.ms", "max.compaction.lag.ms")?;
     if configs.get("remote.storage.enable").map(String::as_str).and_then(boolean) == Some(true) {
         let message = "Tiered Storage functionality is disabled in the broker. Topic cannot be configured with \
                        remote log storage (remote.storage.enable).";
         return reject(Reason::InvalidConfig, message);
     }
     Ok(())
+}
+
+/// Nothing could ever be compacted in time if the shortest lag were above the longest.
+fn check_lags(
+    configs: &BTreeMap<String, String>,
+    what: &str,
+    min_name: &str,
+    max_name: &str,
+) -> Result<(), Rejection> {
+    let number = |name: &str| configs.get(name).map(String::as_str).and_then(integer);
+    match (number(min_name), number(max_name)) {
+        (Some(min), Some(max)) if min > max => reject(
+            Reason::InvalidConfig,
+            format!("conflict {what} config setting {min_name} ({min}) > {max_name} ({max})"),
+        ),
+        _ => Ok(()),
+    }
 }
 
 fn check_values(
