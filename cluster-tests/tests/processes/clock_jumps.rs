@@ -1,5 +1,6 @@
 //! The wall clock of one daemon jumps by a year, forth and back, while a producer is busy (libfaketime): who is in sync and
-//! who is alive is a matter of clocks that do not jump, so no in-sync set changes and nobody is fenced.
+//! who is alive is a matter of clocks that do not jump, so no in-sync set changes and nobody is fenced. And nothing is deleted
+//! for its age by a clock that has just jumped (T-115).
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -12,7 +13,7 @@ use cluster_tests::clock::{unix_ms, wait_until};
 use cluster_tests::load::{Load, check_promises};
 
 use crate::replication::{IN_FLIGHT, PARTITIONS, PROGRESS, Replicated};
-use crate::separate_daemons::Daemon;
+use crate::separate_daemons::{Daemon, Daemons};
 
 /// Where the wall clock jumps to: days from what the machine has, one after the other.
 const JUMPS: [i64; 4] = [365, 0, -365, 0];
@@ -131,4 +132,47 @@ fn a_jump_of_a_wall_clock_changes_no_in_sync_set() {
     cluster.wait_in_sync("kept", &all);
     assert_eq!(changes(&cluster), before);
     check_promises(&load.finish(), &kcat_read(&bootstrap, "kept"));
+}
+
+fn create(bootstrap: &str, topic: &str, configs: &[&str]) {
+    let mut args = vec!["--create", "--topic", topic, "--partitions", "1"];
+    args.extend(configs.iter().flat_map(|config| ["--config", config]));
+    kafka_tool("kafka-topics", bootstrap, &args, b"");
+}
+
+/// Offset of the first record that is left.
+fn first_offset(bootstrap: &str, topic: &str) -> Option<i64> {
+    kcat_read(bootstrap, topic).first().map(|record| record.offset)
+}
+
+#[test]
+fn nothing_goes_for_its_age_while_the_clock_is_doubted() {
+    let mut cluster = Daemons::prepare("clock-retention", 1);
+    cluster.node.configure("[kafka]\n\"log.retention.check.interval.ms\" = \"100\"\n");
+    let file = cluster.run_dir.join("node.clock");
+    let clock = WallClock::of(&mut cluster.node, file, &library());
+    cluster.controllers[0].start();
+    cluster.node.start();
+    cluster.wait_ready();
+    let bootstrap = cluster.bootstrap();
+    create(&bootstrap, "aging", &["retention.ms=604800000"]);
+    create(&bootstrap, "sized", &["retention.ms=-1", "retention.bytes=1000000", "segment.bytes=1048576"]);
+    kcat(&bootstrap, &["-P", "-t", "aging"], b"a\nb\nc\n");
+
+    clock.jump(365);
+    let doubted =
+        format!("weir_storage_node_clock_doubted{{directory=\"{}\"}}", cluster.node_data().display());
+    let seen = wait_until(SEEN_LIMIT, || (cluster.node.metric(&doubted)? >= 1.0).then_some(()));
+    assert!(seen.is_some(), "a jump by a year should be doubted");
+    // What goes by size shows that retention has gone over the disk since.
+    let lines = format!("{}\n", "x".repeat(1000)).repeat(5000);
+    kcat(&bootstrap, &["-P", "-t", "sized"], lines.as_bytes());
+    let seen = wait_until(SEEN_LIMIT, || (first_offset(&bootstrap, "sized")? > 0).then_some(()));
+    assert!(seen.is_some(), "retention by size should go on");
+    assert_eq!(first_offset(&bootstrap, "aging"), Some(0), "deleted on the word of a clock that had jumped");
+
+    clock.jump(0);
+    let seen = wait_until(SEEN_LIMIT, || (cluster.node.metric(&doubted)? < 1.0).then_some(()));
+    assert!(seen.is_some(), "the clock has come back");
+    assert_eq!(first_offset(&bootstrap, "aging"), Some(0));
 }

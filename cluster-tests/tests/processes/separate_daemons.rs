@@ -37,6 +37,13 @@ impl Daemon {
         self.environment.extend(owned);
     }
 
+    /// Adds tables to the configuration file, for the next start.
+    pub(crate) fn configure(&mut self, tables: &str) {
+        let mut config = fs::read_to_string(&self.config).expect("the file was written");
+        config.push_str(tables);
+        fs::write(&self.config, config).expect("the run folder can be written");
+    }
+
     pub(crate) fn start(&mut self) {
         let mut command = Command::new(workspace::program(self.program));
         command.arg("--config").arg(&self.config);
@@ -60,7 +67,8 @@ impl Daemon {
         process.signal(signal).expect("the process takes signals");
     }
 
-    /// The value of a metric without labels, as `/metrics` tells it now; the process must not stand still.
+    /// The value of a metric without labels, or with those that `name` ends with, as `/metrics` tells it now; the process
+    /// must not stand still.
     pub(crate) fn metric(&self, name: &str) -> Option<f64> {
         let (_, metrics) = get(self.http_port, "/metrics")?;
         metrics.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok())
@@ -128,6 +136,11 @@ impl Daemons {
 
     pub(crate) fn bootstrap(&self) -> String {
         format!("127.0.0.1:{}", self.kafka_port)
+    }
+
+    /// Where the node keeps its data.
+    pub(crate) fn node_data(&self) -> PathBuf {
+        self.run_dir.join("storage-node-1/data")
     }
 
     pub(crate) fn wait_ready(&mut self) {
