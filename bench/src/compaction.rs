@@ -60,6 +60,14 @@ impl Pace for AtOnce {
     fn spend(&mut self, _bytes: u64) -> bool {
         true
     }
+
+    fn has_room(&mut self, _bytes: u64) -> bool {
+        true
+    }
+
+    fn now_ms(&mut self) -> Option<i64> {
+        Some(1_000)
+    }
 }
 
 /// Runs the measurement and prints a table.
@@ -107,8 +115,8 @@ fn measure(codec: Compression, args: &Args) -> Result<Cost, Failure> {
     let bound = log.flushed();
     let request = CompactionRequest {
         bound,
-        dirtiness: log.reader().dirtiness(&data, bound, 1_000, &policy),
-        now_ms: 1_000,
+        dirtiness: log.reader().dirtiness(&data, bound, Some(1_000), &policy),
+        now_ms: Some(1_000),
         delete_retention_ms: 1_000,
         map_bytes_max: 128 << 20,
     };
@@ -118,7 +126,7 @@ fn measure(codec: Compression, args: &Args) -> Result<Cost, Failure> {
     let mut install_seconds = 0.0;
     while let Some(segment) = pass.next_segment(&mut AtOnce)? {
         let installing = now();
-        if log.install(segment)? != Installed::Yes {
+        if !matches!(log.install(segment)?, Installed::Yes) {
             return Err("the log changed while it was compacted".into());
         }
         install_seconds += installing.elapsed().as_secs_f64();

@@ -8,7 +8,7 @@
 //! ```text
 //! .log.cleaned, side files → sync → side files .swap → sync directory                   beside the owner
 //! .log.cleaned → .log.swap → sync directory      from here on a start completes it       the owner
-//! old seal and segments removed, side files under their names → sync directory → .log.swap → .log
+//! old seal and segments put aside, side files under their names → sync directory → .log.swap → .log
 //! ```
 //!
 //! Side files are the indexes and the append times; a new segment gets a seal of its own when it is in place.
@@ -19,7 +19,10 @@ pub(crate) mod cleaned_ends;
 mod install;
 mod source;
 mod target;
+#[cfg(test)]
+mod tests;
 
+use std::collections::VecDeque;
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 use std::ops::Range;
@@ -27,8 +30,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use log_engine_core::compact::{
-    AbortedRanges, Cleaned, Cleaning, CleaningRules, CompactionPolicy, Dirtiness, GroupLimits, KeyHash,
-    KeyMap, Mapping, SegmentFacts, groups, last_batches, look,
+    AbortedRanges, Carried, Cleaned, Cleaning, CleaningRules, CompactionPolicy, Dirtiness, GroupLimits,
+    KeyHash, KeyMap, Mapping, SegmentFacts, groups, last_batches, look,
 };
 
 use crate::append_times;
@@ -37,12 +40,16 @@ use crate::error::CompactionError;
 use crate::flushed_ends::KnownEnd;
 use crate::log::Log;
 use crate::reader::{LogReader, Shared};
+use crate::scan::Fault;
 use crate::segment::Segment;
 pub use install::Installed;
 use source::Source;
 pub use target::CompactedSegment;
 use target::Target;
 pub(crate) use target::{CLEANED_SUFFIX, SIDE_SUFFIXES, SWAP_SUFFIX};
+
+/// Segments that become one at most: so many old files are put aside at once, while the log's owner waits.
+const SOURCES_MAX: usize = 64;
 
 /// What a pass is asked to do.
 #[derive(Debug, Clone, Copy)]
@@ -51,8 +58,8 @@ pub struct CompactionRequest {
     pub bound: i64,
     /// What was found due.
     pub dirtiness: Dirtiness,
-    /// Broker time, milliseconds.
-    pub now_ms: i64,
+    /// Broker time, milliseconds; `None` if the clock is not believed: then nothing goes by its age.
+    pub now_ms: Option<i64>,
     /// `delete.retention.ms`.
     pub delete_retention_ms: i64,
     /// Memory for the map of keys, bytes.
@@ -63,6 +70,12 @@ pub struct CompactionRequest {
 pub trait Pace {
     /// So many bytes are about to be read or were written. Returns when the pass may go on, `false` if it must stop.
     fn spend(&mut self, bytes: u64) -> bool;
+
+    /// Whether a new segment of so many bytes may be written. If not, the pass ends before it.
+    fn has_room(&mut self, bytes: u64) -> bool;
+
+    /// Broker time, milliseconds, if the clock is believed. Delete horizons count from it.
+    fn now_ms(&mut self) -> Option<i64>;
 }
 
 /// What a pass did.
@@ -76,6 +89,8 @@ pub struct CompactionCounts {
     pub bytes_mapped: u64,
     /// Keys in the map.
     pub keys: u64,
+    /// Batches that cannot be unpacked though their checksums are right. They stay.
+    pub opaque_batches: u64,
 }
 
 /// A pass over one log.
@@ -89,8 +104,11 @@ pub struct Compaction {
     /// Which of them may be rewritten.
     sources: Vec<SegmentFacts>,
     /// Runs of them that become one segment each; empty before [`prepare`](Self::prepare).
-    groups: std::vec::IntoIter<Range<usize>>,
+    groups: VecDeque<Range<usize>>,
+    /// The run that was handed out last.
+    handed_out: Range<usize>,
     group_limits: GroupLimits,
+    map_bytes_max: usize,
     index_interval_bytes: u64,
     /// Stands in for append times of which nothing is known.
     opened_ms: i64,
@@ -98,7 +116,7 @@ pub struct Compaction {
     mapping: Mapping,
     /// Two secrets, which together make a hash of 128 bits.
     hashers: [RandomState; 2],
-    transactions: std::collections::HashSet<i64>,
+    carried: Carried,
     counts: CompactionCounts,
 }
 
@@ -122,7 +140,6 @@ impl Log {
         if until <= found.from {
             return None;
         }
-        let map = KeyMap::new(request.map_bytes_max, (until - found.from).unsigned_abs());
         Some(Compaction {
             data: self.data.clone(),
             dir: self.dir.clone(),
@@ -130,8 +147,10 @@ impl Log {
             cuts: self.shared.cuts(),
             all,
             sources,
-            groups: Vec::new().into_iter(),
-            group_limits: GroupLimits { segment_bytes: self.config.segment_bytes },
+            groups: VecDeque::new(),
+            handed_out: 0..0,
+            group_limits: GroupLimits { segment_bytes: self.config.segment_bytes, segments_max: SOURCES_MAX },
+            map_bytes_max: request.map_bytes_max,
             index_interval_bytes: self.config.index_interval_bytes,
             opened_ms: self.opened_ms,
             rules: CleaningRules {
@@ -141,33 +160,53 @@ impl Log {
                 last_batches: last_batches(&self.producers),
                 aborted: AbortedRanges::default(),
             },
-            mapping: Mapping::new(map, found.from),
+            mapping: Mapping::new(KeyMap::default(), found.from),
             hashers: [RandomState::new(), RandomState::new()],
-            transactions: std::collections::HashSet::new(),
+            carried: Carried::default(),
             counts: CompactionCounts::default(),
         })
     }
 }
 
 impl LogReader {
-    /// What a pass would have to do now. Waits for the device if the policy has lags. `data` is the log's directory.
-    pub fn dirtiness(&self, data: &DataDir, bound: i64, now_ms: i64, policy: &CompactionPolicy) -> Dirtiness {
+    /// What a pass would have to do now; without a time no lag counts as passed. Waits for the device if the policy has lags
+    /// and a segment is new to it. `data` is the log's directory.
+    pub fn dirtiness(
+        &self,
+        data: &DataDir,
+        bound: i64,
+        now_ms: Option<i64>,
+        policy: &CompactionPolicy,
+    ) -> Dirtiness {
         let shared = self.shared();
         let segments = shared.segments();
         let mut facts = settled(data, shared, &segments);
-        for (fact, segment) in facts.iter_mut().zip(segments.iter()) {
-            // One that cannot be read is found out by the pass, which says what is wrong.
-            if policy.min_lag_ms > 0 {
-                fact.max_timestamp = segment.max_timestamp().ok().flatten().map(|max| max.timestamp);
-            }
-            if policy.max_lag_ms < i64::MAX {
-                let first = segment.scan_from(0, false).and_then(|mut scan| scan.next());
-                fact.first_timestamp = first.ok().flatten().map(|first| first.header.max_timestamp);
-            }
-        }
         let cleaned_to = data.cleaned().get(shared.name);
+        let clean = cleaned_to.filter(|&to| to <= self.end()).unwrap_or(i64::MIN);
+        let dirty = facts.partition_point(|fact| fact.end <= clean);
+        for at in dirty..facts.len() {
+            let Err(fault) = add_times(&mut facts[at], &segments[at], policy) else { continue };
+            // How young it is nobody can tell, so it waits, and all behind it.
+            facts.truncate(at);
+            if Arc::ptr_eq(&segments, &shared.segments()) {
+                let error = fault.into_read_error(segments[at].log().path());
+                tracing::warn!(log = %shared.name, %error, "compaction goes no further than a segment that cannot be read");
+            }
+            break;
+        }
         look(&facts, cleaned_to, (bound, self.end()), now_ms, policy)
     }
+}
+
+/// Looks up what the policy's lags need to know of a segment.
+fn add_times(fact: &mut SegmentFacts, segment: &Segment, policy: &CompactionPolicy) -> Result<(), Fault> {
+    if policy.min_lag_ms > 0 {
+        fact.max_timestamp = segment.max_timestamp()?.map(|max| max.timestamp);
+    }
+    if policy.max_lag_ms < i64::MAX {
+        fact.first_timestamp = segment.first_timestamp()?;
+    }
+    Ok(())
 }
 
 /// Facts of the segments, oldest first, that take no appends any more and are on disk, as even the record of flushed ends says.
@@ -205,54 +244,118 @@ impl Compaction {
         let mut runs = groups(&self.sources[..whole], &self.group_limits);
         // One that the map reaches only in part may hold aborted data still: its transaction index must not become another's.
         runs.extend(self.sources.get(whole).filter(|s| s.base_offset < end).map(|_| whole..whole + 1));
-        self.groups = runs.into_iter();
+        self.groups = runs.into();
         Ok(end)
     }
 
     fn try_prepare(&mut self, pace: &mut dyn Pace) -> Result<(), CompactionError> {
+        self.check_room(0..1, pace)?;
         // After a crash only that record tells which segments are whole.
         self.data.checkpoint()?;
         let (first, last) = (&self.sources[0], &self.sources[self.sources.len() - 1]);
-        let aborted = LogReader::new(self.shared.clone()).aborted_transactions(first.base_offset, last.end);
+        let (from, until) = (self.mapping.end(), last.end);
+        let aborted = LogReader::new(self.shared.clone()).aborted_transactions(first.base_offset, until);
         self.rules.aborted = AbortedRanges::new(aborted?);
-        let dirty = self.sources.partition_point(|s| s.end <= self.mapping.end());
+        let map = KeyMap::new(self.map_bytes_max, (until - from).unsigned_abs())
+            .map_err(|_| CompactionError::OutOfMemory { bytes: self.map_bytes_max })?;
+        self.mapping = Mapping::new(map, from);
+        let dirty = self.sources.partition_point(|s| s.end <= from);
         for at in dirty..self.sources.len() {
-            let mut source = self.open(at)?;
-            while source.advance(pace)? {
-                let batch = source.batch()?;
-                let aborted = &self.rules.aborted;
-                let hashers = &self.hashers;
-                let taken = self
-                    .mapping
-                    .take(&batch, self.rules.unpacked_bytes_max, aborted, |key| hash(hashers, key));
-                if !taken.map_err(|e| source.damaged(&e))? {
-                    self.counts.bytes_mapped += source.bytes_read();
-                    return Ok(());
-                }
+            match self.map_source(at, pace) {
+                Ok(true) => {}
+                Ok(false) => return Ok(()),
+                // Its records are gone, and those before it: nobody asks for their keys.
+                Err(error) if self.may_go_on(&error, at) => {}
+                Err(error) => return Err(error),
             }
-            self.counts.bytes_mapped += source.bytes_read();
             self.mapping.reach(self.sources[at].end);
         }
         Ok(())
     }
 
+    /// Puts the keys of a segment into the map; `false` if it is full.
+    fn map_source(&mut self, at: usize, pace: &mut dyn Pace) -> Result<bool, CompactionError> {
+        let mut source = Source::open(&self.data, &self.dir, &self.sources[at])?;
+        let mut has_room = true;
+        while has_room && source.advance(pace)? {
+            let batch = source.batch()?;
+            let (aborted, hashers) = (&self.rules.aborted, &self.hashers);
+            let hash = |key: &[u8]| hash(hashers, key);
+            has_room = self.mapping.take(&batch, self.rules.unpacked_bytes_max, aborted, hash);
+        }
+        self.counts.bytes_mapped += source.bytes_read();
+        Ok(has_room)
+    }
+
+    /// A new segment takes about as much room as its sources at most, before they go.
+    fn check_room(&self, group: Range<usize>, pace: &mut dyn Pace) -> Result<(), CompactionError> {
+        let bytes = self.sources[group].iter().map(|source| source.bytes).sum();
+        if pace.has_room(bytes) { Ok(()) } else { Err(CompactionError::NoRoom { bytes }) }
+    }
+
     /// Writes the next new segment, ready for [`Log::install`]; `None` after the last. Segments of which everything stays are
-    /// left as they are.
+    /// left as they are, and so is what was removed at the log's start meanwhile.
     pub fn next_segment(&mut self, pace: &mut dyn Pace) -> Result<Option<CompactedSegment>, CompactionError> {
-        while let Some(group) = self.groups.next() {
+        self.take_back();
+        while let Some(group) = self.next_group() {
+            self.check_room(group.clone(), pace)?;
             let mut target = None;
-            match self.clean(group, pace, &mut target) {
-                Ok(Some(segment)) => return Ok(Some(segment)),
+            match self.clean(group.clone(), pace, &mut target) {
+                Ok(Some(segment)) => {
+                    self.handed_out = group;
+                    return Ok(Some(segment));
+                }
                 Ok(None) => {}
                 Err(error) => {
                     if let Some(target) = target {
                         target.remove();
                     }
-                    return Err(self.unless_changed(error));
+                    if !self.may_go_on(&error, group.start) {
+                        return Err(self.unless_changed(error));
+                    }
+                    self.groups.push_front(group);
                 }
             }
         }
         Ok(None)
+    }
+
+    /// If the start of the log has moved into the segments that were handed out last, before they were replaced, those that
+    /// are left are done again.
+    fn take_back(&mut self) {
+        let group = std::mem::replace(&mut self.handed_out, 0..0);
+        let now = self.shared.segments();
+        let is_there = |at: usize| now.iter().any(|segment| Arc::ptr_eq(segment, &self.all[at]));
+        if !is_there(group.start) && group.clone().any(is_there) {
+            self.groups.push_front(group);
+        }
+    }
+
+    /// The next run of segments, without those that are gone.
+    fn next_group(&mut self) -> Option<Range<usize>> {
+        while let Some(group) = self.groups.pop_front() {
+            let gone = self.gone();
+            if gone <= group.start {
+                return Some(group);
+            }
+            // So are all batches before them.
+            self.carried = Carried::default();
+            if gone < group.end {
+                return Some(gone..group.end);
+            }
+        }
+        None
+    }
+
+    /// How many of the sources were removed at the start of the log.
+    fn gone(&self) -> usize {
+        let first = self.shared.segments().first().map_or(i64::MAX, |segment| segment.base_offset());
+        self.sources.partition_point(|source| source.base_offset < first)
+    }
+
+    /// Whether an error in the source comes of its being removed at the start of the log.
+    fn may_go_on(&self, error: &CompactionError, at: usize) -> bool {
+        !matches!(error, CompactionError::Stopped) && self.cuts == self.shared.cuts() && at < self.gone()
     }
 
     fn clean(
@@ -264,8 +367,7 @@ impl Compaction {
         let Some(last) = group.clone().rev().find(|&at| self.sources[at].bytes > 0) else { return Ok(None) };
         let base = self.sources[group.start].base_offset;
         let target = slot.insert(Target::create(&self.data, &self.dir, base, self.index_interval_bytes)?);
-        let mut cleaning =
-            Cleaning::resume(&self.rules, &self.mapping, std::mem::take(&mut self.transactions));
+        let mut cleaning = Cleaning::resume(&self.rules, &self.mapping, std::mem::take(&mut self.carried));
         let mut same = group.len() == 1;
         for at in group.clone() {
             let mut source = Source::open(&self.data, &self.dir, &self.sources[at])?;
@@ -273,16 +375,21 @@ impl Compaction {
                 let batch = source.batch()?;
                 let closes = at == last && source.is_last();
                 let hashers = &self.hashers;
+                cleaning.set_time(pace.now_ms());
                 let cleaned = cleaning.take(&batch, closes, |key| hash(hashers, key), target.buffer());
-                let cleaned = cleaned.map_err(|e| source.damaged(&e))?;
-                same &= cleaned == Cleaned::Same;
-                if cleaned != Cleaned::Dropped {
-                    target.appended(pace)?;
+                same &= matches!(cleaned, Cleaned::Same | Cleaned::Opaque(_));
+                match cleaned {
+                    Cleaned::Dropped => {}
+                    Cleaned::Same | Cleaned::Changed => target.appended(pace)?,
+                    Cleaned::Opaque(error) => {
+                        source.warn_opaque(&error, &mut self.counts.opaque_batches);
+                        target.appended(pace)?;
+                    }
                 }
             }
             self.counts.bytes_in += source.bytes_read();
         }
-        self.transactions = cleaning.suspend();
+        self.carried = cleaning.suspend();
         if same {
             self.counts.bytes_out += self.sources[group.start].bytes;
             if let Some(target) = slot.take() {
@@ -298,21 +405,14 @@ impl Compaction {
         target.complete(next_offset, &times, pace)?;
         self.counts.bytes_out += target.size();
         let Some(target) = slot.take() else { return Ok(None) };
-        Ok(Some(CompactedSegment::new(target, sources, self.cuts)))
+        Ok(Some(CompactedSegment { target, sources, shared: self.shared.clone(), cuts: self.cuts }))
     }
 
-    fn open(&self, at: usize) -> Result<Source, CompactionError> {
-        Source::open(&self.data, &self.dir, &self.sources[at])
-    }
-
-    /// Whatever went wrong in a log that was cut or shortened meanwhile may have come from that.
+    /// Whatever went wrong in a log that was cut meanwhile may have come from that.
     fn unless_changed(&self, error: CompactionError) -> CompactionError {
-        let now = self.shared.segments();
-        let same = self.cuts == self.shared.cuts()
-            && now.first().zip(self.all.first()).is_some_and(|(a, b)| a.base_offset() == b.base_offset());
         match error {
             CompactionError::Stopped => error,
-            _ if !same => CompactionError::Changed,
+            _ if self.cuts != self.shared.cuts() => CompactionError::Changed,
             error => error,
         }
     }
@@ -324,7 +424,7 @@ impl Compaction {
 
     /// What to tell the owner after the last segment ([`Log::finish_compaction`]).
     pub fn finished(&self) -> FinishedCompaction {
-        FinishedCompaction { cuts: self.cuts, end: self.mapping.end() }
+        FinishedCompaction { shared: self.shared.clone(), cuts: self.cuts, end: self.mapping.end() }
     }
 
     /// Makes durable how far the logs of the directory are clean. A crash before only repeats work.
@@ -334,10 +434,18 @@ impl Compaction {
 }
 
 /// A pass that came to its end.
-#[derive(Debug, Clone, Copy)]
+#[derive(Clone)]
 pub struct FinishedCompaction {
+    /// Of the log that it went over: another may have its name since.
+    pub(crate) shared: Arc<Shared>,
     pub(crate) cuts: u64,
     pub(crate) end: i64,
+}
+
+impl std::fmt::Debug for FinishedCompaction {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "FinishedCompaction({} to {})", self.shared.name, self.end)
+    }
 }
 
 fn hash(hashers: &[RandomState; 2], key: &[u8]) -> KeyHash {

@@ -57,7 +57,14 @@ impl Log {
     pub(crate) fn detach_segment(&mut self, segment: &Segment) -> Result<(), FileError> {
         let _index_stays = segment.aborted().hold();
         self.let_go(segment);
-        let base = segment.base_offset();
+        self.detach_files(segment.base_offset())?;
+        // A late reader may have opened one again; the cache would keep its space for long.
+        self.forget_segment(segment);
+        Ok(())
+    }
+
+    /// The same for files that nobody holds any more.
+    pub(crate) fn detach_files(&mut self, base: i64) -> Result<(), FileError> {
         let disk = self.data.disk().clone();
         for part in PARTS {
             let path = self.dir.join(file_name(base, part));
@@ -68,8 +75,6 @@ impl Log {
                 Err(e) => return Err(FileError::new("rename", path, e)),
             }
         }
-        // A late reader may have opened one again; the cache would keep its space for long.
-        self.forget_segment(segment);
         self.detached.push(base);
         Ok(())
     }

@@ -128,6 +128,12 @@ pub enum CompactionError {
         "the compacted segment at {base_offset} would take {bytes} bytes, more than 2 GiB; lower segment.bytes"
     )]
     TooLarge { base_offset: i64, bytes: u64 },
+    /// The one who sets the pace keeps what room there is. Nothing is lost.
+    #[error("the disk has no room for a compacted segment of {bytes} bytes beside what is kept free")]
+    NoRoom { bytes: u64 },
+    /// There is no memory for the map of keys. Nothing was done.
+    #[error("no memory for a map of {bytes} bytes; lower log.cleaner.dedupe.buffer.size")]
+    OutOfMemory { bytes: usize },
     /// No space is left for the new segment. Nothing is lost.
     #[error("no space left: {0}")]
     DiskFull(FileError),

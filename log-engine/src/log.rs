@@ -182,6 +182,11 @@ impl Log {
         self.producers.expire(now_ms, expiration_ms)
     }
 
+    /// The topic is compacted: see [`ProducerStates::doubt_unknown`].
+    pub fn doubt_unknown_producers(&mut self) {
+        self.producers.doubt_unknown();
+    }
+
     pub fn epochs(&self) -> &EpochHistory {
         &self.epochs
     }

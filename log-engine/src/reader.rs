@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
 
 use bytes::Bytes;
+use log_engine_core::AbortedTransaction;
 use parking_lot::{Mutex, RwLock};
 use records::{BatchError, BatchView, NO_TIMESTAMP, TimestampType};
 
@@ -17,6 +18,7 @@ use crate::error::ReadError;
 use crate::index::TimeEntry;
 use crate::scan::{self, Fault, Found};
 use crate::segment::Segment;
+use crate::txn_index::aborted_within;
 
 /// Segments that one read may span; more only if they are tiny.
 const PARTS_MAX: usize = 16;
@@ -55,6 +57,18 @@ impl Shared {
 #[derive(Clone)]
 pub struct LogReader {
     pub(crate) shared: Arc<Shared>,
+}
+
+/// What is to be read: whole batches from the one that holds `offset` on, none of which reaches `upper_bound`.
+#[derive(Clone, Copy)]
+pub(crate) struct Wanted {
+    pub(crate) offset: i64,
+    pub(crate) bytes_max: u64,
+    pub(crate) upper_bound: i64,
+    /// At least one batch, whatever its size.
+    pub(crate) min_one: bool,
+    /// Nothing that waits for the device.
+    pub(crate) warm: bool,
 }
 
 /// Whole batches, in order.
@@ -168,10 +182,9 @@ impl LogReader {
         upper_bound: i64,
         min_one: bool,
     ) -> Result<LogSlice, ReadError> {
-        match self.read_from(offset, bytes_max, upper_bound, min_one, false) {
-            Ok(answer) => answer,
-            Err((fault, segment)) => Err(fault.into_read_error(segment.log().path())),
-        }
+        let wanted = Wanted { offset, bytes_max: bytes_max as u64, upper_bound, min_one, warm: false };
+        let read = self.read_from(&wanted, |_, slice| Ok(slice));
+        read.unwrap_or_else(|(fault, segment)| Err(fault.into_read_error(segment.log().path())))
     }
 
     /// The same without ever waiting: `None` if something that it needs, or a sample of the records, is not in
@@ -183,31 +196,53 @@ impl LogReader {
         upper_bound: i64,
         min_one: bool,
     ) -> Option<Result<LogSlice, ReadError>> {
-        match self.read_from(offset, bytes_max, upper_bound, min_one, true) {
-            Ok(answer) => Some(answer),
-            Err((Fault::Cold, _)) => None,
-            Err((fault, segment)) => Some(Err(fault.into_read_error(segment.log().path()))),
-        }
+        let wanted = Wanted { offset, bytes_max: bytes_max as u64, upper_bound, min_one, warm: true };
+        unless_cold(self.read_from(&wanted, |_, slice| Ok(slice)))
     }
 
-    fn read_from(
+    /// What [`read`](Self::read) answers, and the aborted transactions with a record in it, for consumers of what is committed.
+    /// Both are of the same segments: with records from before a compaction and transactions from after it, what was aborted
+    /// would pass for committed. `upper_bound` is at most the last stable offset. Waits for the device.
+    pub fn read_committed(
         &self,
         offset: i64,
         bytes_max: usize,
         upper_bound: i64,
         min_one: bool,
-        warm: bool,
-    ) -> Result<Result<LogSlice, ReadError>, (Fault, Arc<Segment>)> {
+    ) -> Result<(LogSlice, Vec<AbortedTransaction>), ReadError> {
+        let wanted = Wanted { offset, bytes_max: bytes_max as u64, upper_bound, min_one, warm: false };
+        let read = self.read_from(&wanted, |segments, slice| with_aborted(segments, &wanted, slice));
+        read.unwrap_or_else(|(fault, segment)| Err(fault.into_read_error(segment.log().path())))
+    }
+
+    /// The same without ever waiting: `None` if something that it needs is not in memory, or not verified.
+    pub fn try_read_committed_warm(
+        &self,
+        offset: i64,
+        bytes_max: usize,
+        upper_bound: i64,
+        min_one: bool,
+    ) -> Option<Result<(LogSlice, Vec<AbortedTransaction>), ReadError>> {
+        let wanted = Wanted { offset, bytes_max: bytes_max as u64, upper_bound, min_one, warm: true };
+        unless_cold(self.read_from(&wanted, |segments, slice| with_aborted(segments, &wanted, slice)))
+    }
+
+    /// Reads, and makes an answer of the slice and of the segments that it is from.
+    pub(crate) fn read_from<T>(
+        &self,
+        wanted: &Wanted,
+        mut answer: impl FnMut(&[Arc<Segment>], LogSlice) -> Result<T, (Fault, Arc<Segment>)>,
+    ) -> Result<Result<T, ReadError>, (Fault, Arc<Segment>)> {
         loop {
             let (start, end) = (self.start(), self.end());
+            let offset = wanted.offset;
             if offset < start || offset > end {
                 return Ok(Err(ReadError::OffsetOutOfRange { offset, start, end }));
             }
             let segments = self.shared.segments();
-            let read =
-                read_segments(&segments, offset, bytes_max as u64, upper_bound.min(end), min_one, warm);
-            match read {
-                Ok(slice) => return Ok(Ok(slice)),
+            let read = read_segments(&segments, wanted, wanted.upper_bound.min(end));
+            match read.and_then(|slice| answer(&segments, slice)) {
+                Ok(answer) => return Ok(Ok(answer)),
                 // A segment may have been deleted or cut under our hands: look again at what there is now.
                 Err(_) if self.changed(&segments, start, end) => {}
                 Err(fault) => return Err(fault),
@@ -388,14 +423,30 @@ pub(crate) fn floor(segments: &[Arc<Segment>], offset: i64) -> usize {
     segments.partition_point(|s| s.base_offset() <= offset).saturating_sub(1)
 }
 
+/// Records with the aborted transactions among them.
+pub(crate) fn with_aborted(
+    segments: &[Arc<Segment>],
+    wanted: &Wanted,
+    slice: LogSlice,
+) -> Result<(LogSlice, Vec<AbortedTransaction>), (Fault, Arc<Segment>)> {
+    let aborted = aborted_within(segments, wanted.offset, slice.next_offset, wanted.warm)?;
+    Ok((slice, aborted))
+}
+
+fn unless_cold<T>(read: Result<Result<T, ReadError>, (Fault, Arc<Segment>)>) -> Option<Result<T, ReadError>> {
+    match read {
+        Ok(answer) => Some(answer),
+        Err((Fault::Cold, _)) => None,
+        Err((fault, segment)) => Some(Err(fault.into_read_error(segment.log().path()))),
+    }
+}
+
 fn read_segments(
     segments: &[Arc<Segment>],
-    offset: i64,
-    bytes_max: u64,
+    wanted: &Wanted,
     upper_bound: i64,
-    min_one: bool,
-    warm: bool,
 ) -> Result<LogSlice, (Fault, Arc<Segment>)> {
+    let Wanted { offset, bytes_max, min_one, warm, .. } = *wanted;
     let mut slice = LogSlice { parts: Vec::new(), next_offset: offset };
     let mut left = bytes_max;
     for segment in &segments[floor(segments, offset)..] {

@@ -384,6 +384,20 @@ impl Segment {
         Ok(max)
     }
 
+    /// Max timestamp of the first batch, if it has one. Waits for the device the first time, for a segment that an earlier
+    /// process sealed.
+    pub(crate) fn first_timestamp(&self) -> Result<Option<i64>, Fault> {
+        if let Some(first) = self.state.read().first_timestamp {
+            return Ok(Some(first));
+        }
+        let first = self.scan_from(0, false)?.next()?.map(|found| found.header.newest_timestamp());
+        let first = first.filter(|&timestamp| timestamp >= 0);
+        if let Some(first) = first {
+            self.state.write().first_timestamp.get_or_insert(first);
+        }
+        Ok(first)
+    }
+
     /// The batch that a time index entry names, if it tells the truth.
     fn batch_of(&self, entry: &TimeEntry) -> Result<Option<Found>, Fault> {
         let found = self.locate(entry.offset, false)?.map(|(found, _)| found);

@@ -118,6 +118,11 @@ impl TxnIndex {
         self.settling.lock()
     }
 
+    /// The same, unless somebody verifies or replaces it now.
+    pub(crate) fn try_hold(&self) -> Option<MutexGuard<'_, ()>> {
+        self.settling.try_lock()
+    }
+
     /// Adds what was aborted in this segment and has a record within `from..upper`.
     fn collect(
         &self,
@@ -277,7 +282,8 @@ pub(crate) fn position(entry: u32) -> u64 {
 
 impl LogReader {
     /// The aborted transactions with a record within `from..upper`, by their first offset; also those whose marker lies
-    /// behind. `upper` is at most the last stable offset. Waits for the device.
+    /// behind. `upper` is at most the last stable offset. Waits for the device. Records that were read before may be of other
+    /// segments: see [`read_committed`](Self::read_committed).
     pub fn aborted_transactions(&self, from: i64, upper: i64) -> Result<Vec<AbortedTransaction>, ReadError> {
         loop {
             let segments = self.shared.segments();
@@ -291,15 +297,9 @@ impl LogReader {
             }
         }
     }
-
-    /// The same without ever waiting: `None` if something that it needs is not in memory, or not verified.
-    pub fn try_aborted_warm(&self, from: i64, upper: i64) -> Option<Vec<AbortedTransaction>> {
-        // Whatever is wrong, who may wait finds it too.
-        aborted_within(&self.shared.segments(), from, upper, true).ok()
-    }
 }
 
-fn aborted_within(
+pub(crate) fn aborted_within(
     segments: &[Arc<Segment>],
     from: i64,
     upper: i64,

@@ -63,7 +63,7 @@ fn a_reader_rebuilds_the_map_after_compaction_and_kills() {
     kafka_tool(
         "kafka-configs",
         &bootstrap,
-        &[&node[..], &["--add-config", "log.cleaner.backoff.ms=50"]].concat(),
+        &[&node[..], &["--add-config", "log.cleaner.backoff.ms=100"]].concat(),
         b"",
     );
     let create = ["--create", "--topic", TOPIC, "--partitions", "1"];

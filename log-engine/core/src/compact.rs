@@ -13,7 +13,7 @@
 //! - the last batch of each producer that is still known, and the last of each segment, emptied if need be, so that
 //!   sequences and the ends of segments survive.
 //!
-//! Records without a key go, as in Kafka. Offsets never change. [`look`] says which part is dirty and whether it is time.
+//! Records without a key go, as in Kafka. A batch that cannot be unpacked stays, and so does what it may rest on. Offsets never change. [`look`] says which part is dirty and whether it is time.
 //!
 //! Reading order: [`look`] → [`Mapping`] → [`Cleaning`] → [`KeyMap`], [`AbortedRanges`].
 
@@ -24,7 +24,7 @@ mod key_map;
 mod mapping;
 mod transactions;
 
-pub use cleaning::{Cleaned, Cleaning, CleaningRules, LastBatch, last_batches};
+pub use cleaning::{Carried, Cleaned, Cleaning, CleaningRules, LastBatch, last_batches};
 pub use dirtiness::{CompactionPolicy, Dirtiness, SegmentFacts, look};
 pub use groups::{GroupLimits, groups};
 pub use key_map::{KeyHash, KeyMap};

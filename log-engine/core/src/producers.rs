@@ -355,6 +355,12 @@ impl ProducerStates {
         forgotten
     }
 
+    /// From now on an unknown producer may be one whose batches are gone, wherever the log begins: compaction removes the last one
+    /// of a producer that was forgotten, on this copy or on the one that it was copied from.
+    pub fn doubt_unknown(&mut self) {
+        self.has_forgotten = true;
+    }
+
     /// Takes over what a snapshot says; beyond the bound only producers with an open transaction.
     pub(crate) fn insert(&mut self, producer_id: i64, state: ProducerState) {
         let known = self.producers.get(&producer_id);
@@ -454,6 +460,9 @@ mod tests {
         assert_eq!(empty.check_append(&batch(0, 41, 1, 1), 0), gap);
         assert_eq!(empty.expire(100, 10), 1);
         assert_eq!(empty.check_append(&batch(0, 41, 1, 1), 0), SequenceCheck::Accept, "expiry");
+        let mut compacted = states(&[]);
+        compacted.doubt_unknown();
+        assert_eq!(compacted.check_append(&batch(0, 41, 1, 0), 0), SequenceCheck::Accept, "compaction");
         let known = states(&[batch(0, 0, 3, 0)]);
         assert_eq!(known.check_append(&batch(1, 0, 1, 3), 0), SequenceCheck::Accept);
         assert_eq!(

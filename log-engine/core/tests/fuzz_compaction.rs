@@ -85,6 +85,8 @@ struct World {
     cleaned_to: Option<i64>,
     /// Tombstones and markers that a pass has kept as clean: since when.
     clean_since: BTreeMap<i64, i64>,
+    /// When the last pass wrote each batch, by its first offset.
+    written_at: HashMap<i64, i64>,
     end: i64,
     passes: usize,
 }
@@ -156,6 +158,7 @@ impl World {
             open: HashMap::new(),
             cleaned_to: None,
             clean_since: BTreeMap::new(),
+            written_at: HashMap::new(),
             end: 0,
             passes: 0,
         }
@@ -282,23 +285,23 @@ impl World {
         let policy = CompactionPolicy { min_dirty_ratio: 0.0, min_lag_ms: 0, max_lag_ms: i64::MAX };
         let facts = self.facts_of_segments();
         let bound = self.last_stable();
-        let found = look(&facts, self.cleaned_to, (bound, self.end), self.now, &policy);
+        let found = look(&facts, self.cleaned_to, (bound, self.end), Some(self.now), &policy);
         if !found.due {
             return false;
         }
         let rules = CleaningRules {
-            now_ms: self.now,
+            now_ms: Some(self.now),
             delete_retention_ms: RETENTION_MS,
             unpacked_bytes_max: 1 << 20,
             last_batches: last_batches(&self.producers),
             aborted: self.aborted(),
         };
         let bytes = if self.random.chance(50) { 1 << 20 } else { 24 * self.random.below(10) as usize };
-        let mut mapping = Mapping::new(KeyMap::new(bytes, 100), found.from);
+        let mut mapping = Mapping::new(KeyMap::new(bytes, 100).unwrap(), found.from);
         'map: for segment in &self.segments[..found.segments] {
             for bytes in &segment.batches {
                 let view = BatchView::parse(bytes).unwrap();
-                if !mapping.take(&view, 1 << 20, &rules.aborted, hash).unwrap() {
+                if !mapping.take(&view, 1 << 20, &rules.aborted, hash) {
                     break 'map;
                 }
             }
@@ -306,7 +309,10 @@ impl World {
         }
         let end = mapping.end();
         assert!(end > found.from && end <= bound.max(found.until), "a pass makes the dirty part shorter");
-        let limits = GroupLimits { segment_bytes: 200 + self.random.below(1500) };
+        let limits = GroupLimits {
+            segment_bytes: 200 + self.random.below(1500),
+            segments_max: 1 + self.random.below(6) as usize,
+        };
         let within = facts[..found.segments].partition_point(|s| s.base_offset < end);
         let mut cleaning = Cleaning::new(&rules, &mapping);
         let mut cleaned = Vec::new();
@@ -317,7 +323,11 @@ impl World {
             for (i, bytes) in inside.iter().enumerate() {
                 let mut out = Vec::new();
                 let view = BatchView::parse(bytes).unwrap();
-                let came = cleaning.take(&view, i + 1 == inside.len(), hash, &mut out).unwrap();
+                // A pass takes its time.
+                self.now += i64::from(self.random.chance(3)) * RETENTION_MS / 2;
+                cleaning.set_time(Some(self.now));
+                self.written_at.insert(view.header().base_offset, self.now);
+                let came = cleaning.take(&view, i + 1 == inside.len(), hash, &mut out);
                 assert_eq!(came == Cleaned::Dropped, out.is_empty());
                 assert_eq!(came == Cleaned::Same, out == **bytes);
                 batches.extend((!out.is_empty()).then_some(out));
@@ -479,7 +489,8 @@ impl World {
             if newest[&fact.key] != offset {
                 continue;
             }
-            let since = *self.clean_since.entry(offset).or_insert(self.now);
+            let written_at = self.written_at[&fact.header.base_offset];
+            let since = *self.clean_since.entry(offset).or_insert(written_at);
             assert!(
                 seen.contains_key(&offset) || self.now >= since + RETENTION_MS,
                 "L1: the tombstone at {offset}, clean since {since}, is gone at {}",

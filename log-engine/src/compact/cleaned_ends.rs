@@ -91,7 +91,12 @@ impl CleanedEnds {
                 (Some(_), None) => _ = ends.remove(&log),
             }
         }
-        self.write()
+        // On a full disk a log that was never compacted can still be cut.
+        let written = self.written.lock().get(&log).copied();
+        match written.is_some_and(|written| end.is_none_or(|end| written > end)) {
+            true => self.write(),
+            false => Ok(()),
+        }
     }
 
     /// Writes the file if something has changed.
@@ -176,6 +181,24 @@ mod tests {
             [None, Some(15)],
             "a log that went and came back is not clean"
         );
+    }
+
+    #[test]
+    fn lowering_what_is_not_written_needs_no_room() {
+        let disk = SimDisk::new(1);
+        disk.create_dir_all(Path::new("d")).unwrap();
+        disk.sync_dir(Path::new("")).unwrap();
+        let ends = open(&disk, &[]);
+        ends.raise(name(1), 10);
+        ends.write().unwrap();
+        // Another's end is not written yet, and cannot be.
+        ends.raise(name(2), 20);
+        disk.set_capacity(Some(0));
+        ends.lower_durably(name(1), Some(10)).unwrap();
+        ends.lower_durably(name(2), Some(5)).unwrap();
+        ends.lower_durably(name(3), None).unwrap();
+        assert_eq!([1, 2].map(|i| ends.get(name(i))), [Some(10), Some(5)]);
+        ends.lower_durably(name(1), Some(9)).unwrap_err();
     }
 
     #[test]

@@ -8,32 +8,40 @@ use super::{CompactedSegment, FinishedCompaction};
 use crate::descriptors::Pin;
 use crate::error::{FileError, LogError};
 use crate::log::Log;
-use crate::recovery::{remove_if_there, remove_segment_files};
 use crate::segment::{Segment, file_name};
-use crate::{seal, txn_index};
 
 /// What came of a new segment.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug)]
 pub enum Installed {
     /// It is part of the log.
     Yes,
-    /// The log was cut, shortened or begun anew since the pass began: the segment is gone, and the pass is over.
+    /// Some of its sources were removed at the log's start meanwhile: the segment is gone, and the pass goes on.
+    Gone,
+    /// Somebody builds the transaction index of one of its sources. Nothing has happened: it should be brought again.
+    Later(Box<CompactedSegment>),
+    /// The log was cut or begun anew since the pass began: the segment is gone, and the pass is over.
     Stale,
 }
 
 impl Log {
-    /// Puts a new segment in the place of its sources. Waits for the device a few times, for names only. An error before the
-    /// replacement is decided changes nothing; one after it poisons the log, and the next start completes it.
+    /// Puts a new segment in the place of its sources. Waits for the device a few times, for names only: the old files wait in
+    /// [`take_detached`](Self::take_detached). An error before the replacement is decided changes nothing; one after it poisons
+    /// the log, and the next start completes it.
     pub fn install(&mut self, compacted: CompactedSegment) -> Result<Installed, LogError> {
         if let Err(error) = self.check_writable() {
             compacted.discard();
             return Err(error);
         }
         let Some(first) = self.place_of(&compacted) else {
+            let gone = self.is_shortened(&compacted);
             compacted.discard();
-            return Ok(Installed::Stale);
+            return Ok(if gone { Installed::Gone } else { Installed::Stale });
         };
         let base = compacted.sources[0].0.base_offset();
+        let olds: Vec<Arc<Segment>> = compacted.sources.iter().map(|(old, _)| old.clone()).collect();
+        // Nobody may build the transaction index of an old segment anew. That of the new one is built when it is needed.
+        let held: Option<Vec<_>> = olds.iter().map(|old| old.aborted().try_hold()).collect();
+        let Some(held) = held else { return Ok(Installed::Later(Box::new(compacted))) };
         if let Err(error) = self.decide(base) {
             compacted.discard();
             return Err(error);
@@ -41,25 +49,25 @@ impl Log {
         let shared = self.shared.clone();
         // Nobody may seal or mend what is about to be replaced.
         let no_seals = shared.hold_seals();
-        let CompactedSegment { target, sources, .. } = compacted;
-        let (segment, files) = target.into_segment();
-        let created_ms = sources.iter().map(|(source, _)| source.state().read().created_ms).max();
+        let (segment, files) = compacted.target.into_segment();
+        let created_ms = olds.iter().map(|old| old.state().read().created_ms).max();
         segment.state().write().created_ms = created_ms.unwrap_or(0);
         let segment = Arc::new(segment);
         // From here on readers get the new segment. Its files have other names still, but are open.
         let pins = self.pin_open(&segment, files);
         let mut segments = self.shared.segments().to_vec();
-        segments.splice(first..first + sources.len(), [segment.clone()]);
+        segments.splice(first..first + olds.len(), [segment.clone()]);
         *self.shared.segments.write() = Arc::new(segments);
-        for (source, _) in &sources {
-            source.set_replaced();
-            self.forget(source);
+        for old in &olds {
+            old.set_replaced();
+            self.let_go(old);
         }
-        let moved = self.move_names(base, &sources);
-        for (source, _) in &sources {
+        let moved = self.move_names(base, &olds);
+        for old in &olds {
             // A late reader may have opened one again.
-            self.forget_segment(source);
+            self.forget_segment(old);
         }
+        drop(held);
         moved.map_err(|error| {
             // As long as the names are not right the files must stay open.
             for pin in pins {
@@ -74,13 +82,22 @@ impl Log {
         Ok(Installed::Yes)
     }
 
-    /// Notes how far the log is clean now, if it is still the log of that pass.
-    pub fn finish_compaction(&mut self, finished: &FinishedCompaction) -> Installed {
-        if finished.cuts != self.shared.cuts() {
-            return Installed::Stale;
+    /// Notes how far the log is clean now. Answers whether it is still the log of that pass, of which alone this holds.
+    pub fn finish_compaction(&mut self, finished: &FinishedCompaction) -> bool {
+        let same = Arc::ptr_eq(&finished.shared, &self.shared) && finished.cuts == self.shared.cuts();
+        if same {
+            self.data.cleaned().raise(self.name, finished.end);
         }
-        self.data.cleaned().raise(self.name, finished.end);
-        Installed::Yes
+        same
+    }
+
+    /// Whether the log's start has moved into the sources, or beyond them, and nothing else has happened.
+    fn is_shortened(&self, compacted: &CompactedSegment) -> bool {
+        let segments = self.shared.segments();
+        let base = compacted.sources[0].0.base_offset();
+        compacted.cuts == self.shared.cuts()
+            && Arc::ptr_eq(&compacted.shared, &self.shared)
+            && segments.first().is_some_and(|first| first.base_offset() > base)
     }
 
     /// Where the sources stand among the segments, if nothing has happened to them.
@@ -123,28 +140,14 @@ impl Log {
         pins.collect()
     }
 
-    fn forget(&mut self, source: &Segment) {
-        {
-            let state = source.state().read();
-            let names = [source.log(), state.index.file(), state.time_index.file(), source.aborted().file()];
-            for file in names {
-                self.dirty.files.remove(&file.id());
-            }
+    /// Puts the old files aside and gives the new ones their names. The batches get theirs last: until then a start does all
+    /// of this again.
+    fn move_names(&mut self, base: i64, olds: &[Arc<Segment>]) -> Result<(), FileError> {
+        // To remove a large file takes long.
+        for old in olds {
+            self.detach_files(old.base_offset())?;
         }
-        self.forget_segment(source);
-    }
-
-    /// Removes the old files and gives the new ones their names. The batches get theirs last: until then a start does all of
-    /// this again.
-    fn move_names(&self, base: i64, sources: &[(Arc<Segment>, u64)]) -> Result<(), FileError> {
         let disk = &**self.data.disk();
-        // Nobody may build the transaction index of an old segment anew. That of the new one is built when it is needed.
-        let _held: Vec<_> = sources.iter().map(|(source, _)| source.aborted().hold()).collect();
-        seal::remove_seal(disk, &self.dir, base)?;
-        remove_if_there(disk, &self.dir.join(file_name(base, txn_index::SUFFIX)))?;
-        for (source, _) in &sources[1..] {
-            remove_segment_files(disk, &self.dir, source.base_offset())?;
-        }
         for suffix in SIDE_SUFFIXES {
             self.rename_swapped(&file_name(base, suffix))?;
         }

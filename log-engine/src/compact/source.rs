@@ -81,7 +81,19 @@ impl Source {
         self.position() + self.size as u64
     }
 
-    pub(super) fn damaged(&self, error: &BatchError) -> CompactionError {
+    /// The present batch stays since it cannot be unpacked. `count` are those before it in this pass: the first is told of.
+    pub(super) fn warn_opaque(&self, error: &BatchError, count: &mut u64) {
+        if *count == 0 {
+            let (path, position) = (self.path.display(), self.position());
+            tracing::warn!(
+                %path, position, %error,
+                "a batch stays whole, since it cannot be unpacked though its checksum is right; tombstones behind it stay too"
+            );
+        }
+        *count += 1;
+    }
+
+    fn damaged(&self, error: &BatchError) -> CompactionError {
         self.fault(error.to_string())
     }
 

@@ -12,6 +12,7 @@ use crate::append_times;
 use crate::data_dir::DataDir;
 use crate::disk::{Disk, DiskFile, OpenMode};
 use crate::error::{CompactionError, FileError};
+use crate::reader::Shared;
 use crate::segment::{Segment, file_name};
 
 /// End of the name of a file that is being written.
@@ -175,6 +176,8 @@ pub struct CompactedSegment {
     pub(super) target: Target,
     /// With the sizes that they had.
     pub(super) sources: Vec<(Arc<Segment>, u64)>,
+    /// Of the log that they belong to.
+    pub(super) shared: Arc<Shared>,
     pub(super) cuts: u64,
 }
 
@@ -185,10 +188,6 @@ impl std::fmt::Debug for CompactedSegment {
 }
 
 impl CompactedSegment {
-    pub(super) fn new(target: Target, sources: Vec<(Arc<Segment>, u64)>, cuts: u64) -> CompactedSegment {
-        CompactedSegment { target, sources, cuts }
-    }
-
     /// Throws it away.
     pub fn discard(self) {
         self.target.remove();

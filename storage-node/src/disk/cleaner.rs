@@ -15,10 +15,12 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use log_engine::{Compaction, CompactionCounts, CompactionError, CompactionRequest, Installed};
+use log_engine::{
+    CompactedSegment, Compaction, CompactionCounts, CompactionError, CompactionRequest, Installed,
+};
 use log_engine_core::compact::Dirtiness;
 use parking_lot::Mutex;
-use proto_types::ids::TopicPartition;
+use proto_types::ids::{Millis, TopicPartition};
 use storage_node_core::Standing;
 use tokio::sync::oneshot;
 
@@ -29,6 +31,13 @@ use board::Board;
 pub(crate) use metrics::CleanerMetrics;
 use pace::{CleanerPace, Throttle};
 pub(crate) use settings::{CleanerSettings, CompactionSettings};
+
+/// How old the metrics of waiting partitions become while threads are busy.
+const LOOK_AGAIN_MS: i64 = 30_000;
+/// Pause before a new segment is brought again whose sources are being read.
+const INSTALL_PAUSE: Duration = Duration::from_millis(100);
+/// After a minute of that the pass is given up.
+const INSTALL_TRIES_MAX: usize = 600;
 
 /// The cleaner of a node. Threads come and go with `log.cleaner.threads`.
 #[derive(Debug)]
@@ -44,6 +53,7 @@ struct Shared {
     board: Board,
     throttle: Throttle,
     clock: Clock,
+    looked_around: Mutex<Millis>,
     metrics: CleanerMetrics,
 }
 
@@ -72,6 +82,7 @@ impl Cleaner {
             board: Board::default(),
             throttle: Throttle::default(),
             clock,
+            looked_around: Mutex::new(Millis(0)),
             metrics,
         };
         Self { shared: Arc::new(shared), threads: Mutex::default() }
@@ -86,15 +97,17 @@ impl Cleaner {
     /// Takes new settings: starts the threads that are wanted; those that are not end after their pass.
     pub(crate) fn configure(&self, settings: CleanerSettings) {
         let wanted = settings.threads;
-        self.shared.settings.store(Arc::new(settings));
-        self.shared.board.wake();
+        // The metadata change all the time, and each change ends here.
+        if **self.shared.settings.load() != settings {
+            self.shared.settings.store(Arc::new(settings));
+            self.shared.board.wake();
+        }
         let mut threads = self.threads.lock();
         threads.retain(|thread| !thread.is_finished());
         for index in self.shared.board.admit(wanted) {
             let shared = Arc::clone(&self.shared);
             let started = std::thread::Builder::new().name(format!("weir-clean-{index}")).spawn(move || {
                 shared.run(index);
-                shared.board.leave(index);
             });
             match started {
                 Ok(thread) => threads.push(thread),
@@ -123,11 +136,8 @@ impl Cleaner {
 
 impl Shared {
     fn run(&self, index: usize) {
-        loop {
+        while self.board.stays(index) {
             let settings = self.settings.load_full();
-            if self.board.is_stopping() || index >= settings.threads {
-                return;
-            }
             // Whatever happens in a pass, the thread lives on for the other partitions.
             let round = catch_unwind(AssertUnwindSafe(|| self.round(&settings)));
             let worked = round.unwrap_or_else(|_| {
@@ -160,7 +170,11 @@ impl Shared {
                 );
                 self.board.succeeded(id);
             }
-            Ok(PassEnd::Void | PassEnd::Stopped) => self.board.released(id),
+            Ok(PassEnd::Void) => {
+                self.metrics.on_void();
+                self.board.rests(id, now);
+            }
+            Ok(PassEnd::Stopped) => self.board.released(id),
             Err(reason) => {
                 self.metrics.on_failure();
                 let pause_ms = self.board.failed(id, reason.clone(), now, settings.backoff_ms);
@@ -171,18 +185,28 @@ impl Shared {
             }
         }
         self.metrics.set_uncleanable(self.board.set_aside(now));
-        pass != Ok(PassEnd::Void)
+        true
     }
 
     /// Looks at all compacted partitions, and takes the dirtiest that is due.
     fn find_job(&self) -> Option<Job> {
+        let now = self.clock.monotonic();
+        let due = self.look_around()?.into_iter();
+        let due = due.filter(|job| job.dirtiness.due && self.board.is_free(job.handle.id(), now));
+        let dirtiest = due.max_by(|a, b| a.dirtiness.ratio().total_cmp(&b.dirtiness.ratio()))?;
+        self.board.take(dirtiest.handle.id(), now).then_some(dirtiest)
+    }
+
+    /// Looks what there is to do in each partition, and tells the metrics.
+    fn look_around(&self) -> Option<Vec<Job>> {
         let partitions = self.partitions.get()?.upgrade()?;
         let candidates = partitions.compacted();
         drop(partitions);
-        let (wall, now) = (self.clock.wall().0, self.clock.monotonic());
+        let now = self.clock.monotonic();
+        *self.looked_around.lock() = now;
         let present: Vec<TopicPartition> = candidates.iter().map(|(handle, _)| handle.id()).collect();
         self.board.forget_absent(&present);
-        let (mut best, mut ratio_max): (Option<Job>, f64) = (None, 0.0);
+        let mut jobs = Vec::with_capacity(candidates.len());
         for (handle, data) in candidates {
             let view = handle.view();
             if view.standing == Standing::Failed {
@@ -190,16 +214,21 @@ impl Shared {
             }
             let bound = view.high_watermark.min(view.last_stable).0;
             let policy = handle.settings().compaction.policy();
-            let dirtiness = handle.reader().dirtiness(&data, bound, wall, &policy);
-            ratio_max = ratio_max.max(dirtiness.ratio());
-            let better = best.as_ref().is_none_or(|b| dirtiness.ratio() > b.dirtiness.ratio());
-            if dirtiness.due && better && self.board.is_free(handle.id(), now) {
-                best = Some(Job { handle, bound, dirtiness });
-            }
+            let dirtiness = handle.reader().dirtiness(&data, bound, handle.believed_ms(), &policy);
+            jobs.push(Job { handle, bound, dirtiness });
         }
-        self.metrics.set_dirty_ratio_max(ratio_max);
+        let ratios = jobs.iter().map(|job| (&job.handle, job.dirtiness.ratio()));
+        self.metrics.set_dirty_ratios(ratios);
         self.metrics.set_uncleanable(self.board.set_aside(now));
-        best.filter(|job| self.board.take(job.handle.id(), now))
+        Some(jobs)
+    }
+
+    /// In the middle of a pass, which may take hours: what is waiting meanwhile is told now and then.
+    fn look_around_again(&self) {
+        let last = *self.looked_around.lock();
+        if self.clock.monotonic().0 - last.0 >= LOOK_AGAIN_MS {
+            self.look_around();
+        }
     }
 
     fn pass(
@@ -212,7 +241,7 @@ impl Shared {
         let request = CompactionRequest {
             bound: job.bound,
             dirtiness: job.dirtiness,
-            now_ms: self.clock.wall().0,
+            now_ms: job.handle.believed_ms(),
             delete_retention_ms: topic.compaction.delete_retention_ms,
             map_bytes_max: settings.map_bytes_max(),
         };
@@ -225,8 +254,9 @@ impl Shared {
             Err(Failure::Pass(CompactionError::Stopped)) => Ok(PassEnd::Stopped),
             Err(Failure::Pass(CompactionError::Changed)) => Ok(PassEnd::Void),
             Err(Failure::Pass(error)) => {
-                // Who looks at every segment makes sure of the damage, and has the copy repaired.
+                // Who looks at every segment makes sure of the damage, and has the copy repaired. Once is enough.
                 if matches!(error, CompactionError::Damaged { .. })
+                    && !self.board.has_failed(job.handle.id())
                     && let Some(partitions) = self.partitions.get().and_then(Weak::upgrade)
                 {
                     partitions.suspect(job.handle.id());
@@ -238,23 +268,37 @@ impl Shared {
     }
 
     fn work(&self, job: &Job, compaction: &mut Compaction) -> Result<PassEnd, Failure> {
-        let mut pace = CleanerPace::new(self);
+        let mut pace = CleanerPace::new(self, &job.handle);
         compaction.prepare(&mut pace)?;
         while let Some(segment) = compaction.next_segment(&mut pace)? {
-            let segment = Box::new(segment);
-            let installed = ask(&job.handle, |reply| CompactionStep::Install { segment, reply });
-            match installed {
-                Some(Ok(Installed::Yes)) => {}
-                Some(Ok(Installed::Stale)) | None => return Ok(PassEnd::Void),
-                Some(Err(reason)) => return Err(Failure::Install(reason)),
+            if let Some(ended) = self.install(job, Box::new(segment))? {
+                return Ok(ended);
             }
         }
         let finished = compaction.finished();
         match ask(&job.handle, |reply| CompactionStep::Finish { finished, reply }) {
-            Some(Installed::Yes) => compaction.save_progress()?,
-            Some(Installed::Stale) | None => return Ok(PassEnd::Void),
+            Some(true) => compaction.save_progress()?,
+            Some(false) | None => return Ok(PassEnd::Void),
         }
         Ok(PassEnd::Done)
+    }
+
+    /// Has a new segment put in its place. Answers how the pass ended, if it did.
+    fn install(&self, job: &Job, mut segment: Box<CompactedSegment>) -> Result<Option<PassEnd>, Failure> {
+        for _ in 0..INSTALL_TRIES_MAX {
+            match ask(&job.handle, |reply| CompactionStep::Install { segment, reply }) {
+                Some(Ok(Installed::Yes | Installed::Gone)) => return Ok(None),
+                Some(Ok(Installed::Stale)) | None => return Ok(Some(PassEnd::Void)),
+                Some(Err(reason)) => return Err(Failure::Install(reason)),
+                Some(Ok(Installed::Later(back))) => segment = back,
+            }
+            if !self.board.sleep(INSTALL_PAUSE) {
+                (*segment).discard();
+                return Ok(Some(PassEnd::Stopped));
+            }
+        }
+        (*segment).discard();
+        Ok(Some(PassEnd::Void))
     }
 }
 

@@ -182,7 +182,7 @@ pub(crate) enum CompactionStep {
     /// Put a new segment in its place.
     Install { segment: Box<CompactedSegment>, reply: oneshot::Sender<Result<Installed, String>> },
     /// The pass is at its end.
-    Finish { finished: FinishedCompaction, reply: oneshot::Sender<Installed> },
+    Finish { finished: FinishedCompaction, reply: oneshot::Sender<bool> },
 }
 
 /// See [`Event::FromLeader`].

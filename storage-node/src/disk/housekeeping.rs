@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
 use proto_types::ids::{Millis, TopicPartition};
 use storage_node_core::clock_guard::{ClockEvent, ClockGuard, ClockLimits};
@@ -48,6 +48,7 @@ impl Default for HousekeepingLimits {
 pub(crate) struct AppendClock {
     clock: Clock,
     offset_ms: Arc<AtomicI64>,
+    is_believed: Arc<AtomicBool>,
 }
 
 impl AppendClock {
@@ -55,6 +56,11 @@ impl AppendClock {
     pub(crate) fn now_ms(&self) -> i64 {
         let carried_on = self.clock.monotonic().0.saturating_add(self.offset_ms.load(Ordering::Relaxed));
         self.clock.wall().0.max(carried_on)
+    }
+
+    /// The wall clock, if it is believed: without it nothing is judged by its age.
+    pub(crate) fn believed_ms(&self) -> Option<i64> {
+        self.is_believed.load(Ordering::Relaxed).then(|| self.clock.wall().0)
     }
 }
 
@@ -104,12 +110,13 @@ impl Housekeeping {
         }
         metrics.set_clock_doubted(!guard.is_believed());
         let offset_ms = Arc::new(AtomicI64::new(guard.append_offset_ms()));
+        let is_believed = Arc::new(AtomicBool::new(guard.is_believed()));
         let first = limits.check_interval_ms.min(limits.first_walk_ms_max);
         Self {
             limits,
             clock,
             guard,
-            append_clock: AppendClock { clock, offset_ms },
+            append_clock: AppendClock { clock, offset_ms, is_believed },
             next_walk: Millis(monotonic.0.saturating_add(first)),
             to_visit: VecDeque::new(),
             metrics,
@@ -153,6 +160,7 @@ impl Housekeeping {
     fn watch_clock(&mut self) {
         let event = self.guard.look(self.clock.monotonic(), self.clock.wall());
         self.append_clock.offset_ms.store(self.guard.append_offset_ms(), Ordering::Relaxed);
+        self.append_clock.is_believed.store(self.guard.is_believed(), Ordering::Relaxed);
         self.metrics.set_clock_doubted(!self.guard.is_believed());
         let doubt_ms = self.limits.clock.doubt_ms;
         match event {
@@ -204,5 +212,17 @@ mod tests {
         }
         assert_eq!(visited, (0..5).map(id).collect::<Vec<_>>());
         assert!(looks >= 5, "{looks}");
+    }
+
+    #[test]
+    fn a_clock_that_is_far_off_tells_no_age() {
+        let clock = Clock::start();
+        let house = |last_written_ms| {
+            let (limits, metrics) = (HousekeepingLimits::default(), DirectoryMetrics::default());
+            Housekeeping::new(limits, clock, Path::new("data"), last_written_ms, metrics).append_clock()
+        };
+        let now = clock.wall().0;
+        assert!(house(Some(now)).believed_ms().is_some_and(|told| told >= now));
+        assert_eq!(house(Some(now + 30 * 86_400_000)).believed_ms(), None);
     }
 }

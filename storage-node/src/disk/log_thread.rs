@@ -353,6 +353,8 @@ impl Running {
             fetch_waiters: FetchWaiters::default(),
             tail: Tail::new(Arc::clone(&self.thread.replication.tails)),
             fence: Fence::default(),
+            clock: self.housekeeping.append_clock(),
+            space: self.space.gate(),
         });
         let thread = &self.thread;
         let slot = Slot::new(

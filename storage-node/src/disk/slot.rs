@@ -153,6 +153,9 @@ impl Slot {
             _ = produce.reply.send(Err(ProduceError::DiskFull));
             return;
         }
+        if self.settings.compacted {
+            self.log.doubt_unknown_producers();
+        }
         let ticket = self.new_ticket();
         let header = produce.header;
         let proposal = Proposal {

@@ -35,6 +35,11 @@ impl SpaceGate {
         admitted
     }
 
+    /// Whether so much may be written for ourselves. A refusal is nobody's loss, so it is not noted.
+    pub(crate) fn has_room(&self, bytes: u64) -> bool {
+        !self.is_closed.load(Ordering::Relaxed) && self.room_bytes.load(Ordering::Relaxed) >= bytes
+    }
+
     /// What one log may set aside: a small part of what there is, since all of them do.
     pub(crate) fn ahead_bytes_max(&self) -> u64 {
         self.room_bytes.load(Ordering::Relaxed) / 16
@@ -155,10 +160,11 @@ mod tests {
         // The reserve is a sixteenth.
         assert!(gate.admits(900 << 10) && !gate.admits(1000 << 10));
         gate.on_written(900 << 10);
+        assert!(!gate.has_room(100 << 10) && gate.has_room(10 << 10));
         assert!(!gate.admits(100 << 10) && gate.admits(10 << 10), "what was written counts at once");
         filler.set_len(970 << 10).unwrap();
         keeper.look(Millis(1));
-        assert!(keeper.is_low() && !gate.admits(1));
+        assert!(keeper.is_low() && !gate.admits(1) && !gate.has_room(1));
         filler.set_len(945 << 10).unwrap();
         keeper.look(Millis(2));
         assert!(keeper.is_low() && !gate.admits(1), "hardly more room");

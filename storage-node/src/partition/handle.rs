@@ -23,6 +23,8 @@ use crate::disk::event::{
     Produce, WriteMarker,
 };
 use crate::disk::event_queue::EventQueue;
+use crate::disk::housekeeping::AppendClock;
+use crate::disk::space::SpaceGate;
 
 /// A batch that passed [`validate`](super::validation::validate).
 #[derive(Debug, Clone)]
@@ -73,6 +75,9 @@ pub(crate) struct Shared {
     pub(crate) fetch_waiters: FetchWaiters,
     pub(crate) tail: Tail,
     pub(crate) fence: Fence,
+    /// The clock and the room of the data directory.
+    pub(crate) clock: AppendClock,
+    pub(crate) space: Arc<SpaceGate>,
 }
 
 /// The newest coordinator epoch that has claimed a partition of an internal topic. Written by the partition's owner alone.
@@ -134,6 +139,16 @@ impl PartitionHandle {
     /// The topic's settings as of now.
     pub(crate) fn settings(&self) -> Arc<TopicSettings> {
         self.shared.settings.load_full()
+    }
+
+    /// The wall clock, if the data directory's owner believes it.
+    pub(crate) fn believed_ms(&self) -> Option<i64> {
+        self.shared.clock.believed_ms()
+    }
+
+    /// The room of the data directory.
+    pub(crate) fn space(&self) -> &SpaceGate {
+        &self.shared.space
     }
 
     /// Reads the log's files.

@@ -30,8 +30,8 @@ pub fn last_batches(producers: &ProducerStates) -> HashMap<i64, LastBatch> {
 /// What a pass goes by.
 #[derive(Debug, Clone)]
 pub struct CleaningRules {
-    /// Time of the pass, milliseconds of the broker's clock.
-    pub now_ms: i64,
+    /// When the pass began, milliseconds of the broker's clock; `None` if that is not believed, so that nothing goes by its age.
+    pub now_ms: Option<i64>,
     /// `delete.retention.ms`.
     pub delete_retention_ms: i64,
     /// Largest size of one batch's records in bytes, unpacked.
@@ -43,10 +43,12 @@ pub struct CleaningRules {
 }
 
 /// What came of a batch.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Cleaned {
     /// It was copied byte for byte.
     Same,
+    /// The same, since it cannot be unpacked though its checksum is right. Its keys are not known.
+    Opaque(BatchError),
     /// It was written with other content.
     Changed,
     /// It is gone.
@@ -59,23 +61,44 @@ pub struct Cleaning<'a> {
     rules: &'a CleaningRules,
     mapping: &'a Mapping,
     filter: BatchFilter,
+    /// The present time, from which delete horizons count.
+    time_ms: Option<i64>,
+    carried: Carried,
+}
+
+/// What of the batches so far matters for those to come.
+#[derive(Debug, Clone, Default)]
+pub struct Carried {
     /// Producers of which transactional data were seen since their last marker.
     with_data: HashSet<i64>,
+    /// A batch stays of which the keys are not known: no tombstone behind it may go.
+    has_opaque: bool,
 }
 
 impl<'a> Cleaning<'a> {
     pub fn new(rules: &'a CleaningRules, mapping: &'a Mapping) -> Cleaning<'a> {
-        Cleaning { rules, mapping, filter: BatchFilter::default(), with_data: HashSet::new() }
+        Cleaning::resume(rules, mapping, Carried::default())
     }
 
     /// Goes on where another left off ([`suspend`](Self::suspend)).
-    pub fn resume(rules: &'a CleaningRules, mapping: &'a Mapping, with_data: HashSet<i64>) -> Cleaning<'a> {
-        Cleaning { with_data, ..Cleaning::new(rules, mapping) }
+    pub fn resume(rules: &'a CleaningRules, mapping: &'a Mapping, carried: Carried) -> Cleaning<'a> {
+        Cleaning { rules, mapping, filter: BatchFilter::default(), time_ms: rules.now_ms, carried }
     }
 
-    /// What must be known to go on: the producers with data since their last marker.
-    pub fn suspend(self) -> HashSet<i64> {
-        self.with_data
+    /// What must be known to go on.
+    pub fn suspend(self) -> Carried {
+        self.carried
+    }
+
+    /// Tells the present time. Delete horizons count from it, and not from when the pass began: what is superseded is there
+    /// until the batch is rewritten, and who reads meanwhile must see the tombstone for as long as is promised.
+    pub fn set_time(&mut self, now_ms: Option<i64>) {
+        self.time_ms = now_ms;
+    }
+
+    /// When tombstones and markers that are found now may go.
+    fn horizon_ms(&self) -> Option<i64> {
+        self.time_ms.map(|now| now.saturating_add(self.rules.delete_retention_ms))
     }
 
     /// Appends to `out` what stays of the next batch, whose checksum was checked. `closes_segment` says that it is the last
@@ -86,22 +109,29 @@ impl<'a> Cleaning<'a> {
         closes_segment: bool,
         hash: impl Fn(&[u8]) -> KeyHash,
         out: &mut Vec<u8>,
-    ) -> Result<Cleaned, BatchError> {
+    ) -> Cleaned {
         let header = batch.header();
         let beyond = header.base_offset >= self.mapping.end();
+        let at = out.len();
         let filtered = match header.is_control() {
-            true => self.take_control(batch, beyond, out)?,
-            false => self.take_data(batch, beyond, hash, out)?,
+            true => self.take_control(batch, beyond, out),
+            false => self.take_data(batch, beyond, hash, out),
         };
         match filtered {
-            Filtered::Same => Ok(Cleaned::Same),
-            Filtered::Rewritten { .. } => Ok(Cleaned::Changed),
-            Filtered::Nothing if closes_segment || self.is_last_of_producer(header) => {
+            Ok(Filtered::Same) => Cleaned::Same,
+            Ok(Filtered::Rewritten { .. }) => Cleaned::Changed,
+            Ok(Filtered::Nothing) if closes_segment || self.is_last_of_producer(header) => {
                 put_emptied_batch(header, out);
                 let was_emptied = header.record_count == 0 && header.size() == BatchHeader::LEN;
-                Ok(if was_emptied { Cleaned::Same } else { Cleaned::Changed })
+                if was_emptied { Cleaned::Same } else { Cleaned::Changed }
             }
-            Filtered::Nothing => Ok(Cleaned::Dropped),
+            Ok(Filtered::Nothing) => Cleaned::Dropped,
+            Err(error) => {
+                self.carried.has_opaque = true;
+                out.truncate(at);
+                out.extend_from_slice(batch.bytes());
+                Cleaned::Opaque(error)
+            }
         }
     }
 
@@ -114,7 +144,7 @@ impl<'a> Cleaning<'a> {
     ) -> Result<Filtered, BatchError> {
         let header = batch.header();
         if header.is_transactional() {
-            self.with_data.insert(header.producer_id);
+            self.carried.with_data.insert(header.producer_id);
         }
         if beyond {
             out.extend_from_slice(batch.bytes());
@@ -128,7 +158,7 @@ impl<'a> Cleaning<'a> {
         }
         let rules = self.rules;
         let may_go = match header.delete_horizon() {
-            Some(horizon) => horizon <= rules.now_ms,
+            Some(horizon) => rules.now_ms.is_some_and(|now| horizon <= now) && !self.carried.has_opaque,
             // Planted: the pass that first sees a tombstone drops it.
             None => cfg!(weir_planted_bug = "B16"),
         };
@@ -141,9 +171,9 @@ impl<'a> Cleaning<'a> {
             let newest = map.get(hash(key)).is_none_or(|newest| record.offset >= newest);
             newest && (record.value.is_some() || !may_go)
         };
-        let horizon = match whole {
-            true => Horizon::ForTombstones(rules.now_ms.saturating_add(rules.delete_retention_ms)),
-            false => Horizon::Leave,
+        let horizon = match self.horizon_ms() {
+            Some(horizon) if whole => Horizon::ForTombstones(horizon),
+            Some(_) | None => Horizon::Leave,
         };
         self.filter.filter(batch, rules.unpacked_bytes_max, horizon, keep, out)
     }
@@ -160,7 +190,7 @@ impl<'a> Cleaning<'a> {
             out.extend_from_slice(batch.bytes());
             return Ok(Filtered::Same);
         }
-        let with_data = self.with_data.remove(&header.producer_id);
+        let with_data = self.carried.with_data.remove(&header.producer_id);
         // Planted: markers go though their data are still there.
         let with_data = with_data && !cfg!(weir_planted_bug = "B17");
         if control == Control::Emptied {
@@ -171,9 +201,11 @@ impl<'a> Cleaning<'a> {
             return Ok(Filtered::Same);
         }
         let horizon = match header.delete_horizon() {
-            Some(horizon) if horizon <= self.rules.now_ms => return Ok(Filtered::Nothing),
+            Some(horizon) if self.rules.now_ms.is_some_and(|now| horizon <= now) => {
+                return Ok(Filtered::Nothing);
+            }
             Some(_) => Horizon::Leave,
-            None => Horizon::Set(self.rules.now_ms.saturating_add(self.rules.delete_retention_ms)),
+            None => self.horizon_ms().map_or(Horizon::Leave, Horizon::Set),
         };
         self.filter.filter(batch, self.rules.unpacked_bytes_max, horizon, |_| true, out)
     }

@@ -3,6 +3,8 @@
 //! Keys are known by 128 bits of a hash whose secret the caller chooses by chance, so that nobody can make two keys meet;
 //! by accident two of 10⁹ keys do so once in 10²⁰ passes.
 
+use std::collections::TryReserveError;
+
 /// The hash of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct KeyHash(pub u128);
@@ -14,8 +16,8 @@ const PLACE_BYTES: usize = size_of::<Place>();
 /// Half of the hash, the other half, the offset plus one; 0 is an empty place.
 type Place = [u64; 3];
 
-/// See the module.
-#[derive(Debug, Clone)]
+/// See the module. The default takes no key.
+#[derive(Debug, Clone, Default)]
 pub struct KeyMap {
     places: Vec<Place>,
     len: usize,
@@ -23,12 +25,20 @@ pub struct KeyMap {
 }
 
 impl KeyMap {
-    /// A map that takes at most `bytes_max` bytes, and no more than `keys_wanted` keys need; one key always fits.
-    pub fn new(bytes_max: usize, keys_wanted: u64) -> KeyMap {
+    /// A map that takes at most `bytes_max` bytes, and no more than `keys_wanted` keys need; one key always fits. An error if
+    /// there is not so much memory.
+    pub fn new(bytes_max: usize, keys_wanted: u64) -> Result<KeyMap, TryReserveError> {
         let affordable = bytes_max / PLACE_BYTES;
         let wanted = usize::try_from(keys_wanted.saturating_mul(FILL.1 as u64) / FILL.0 as u64 + 1);
         let places = affordable.min(wanted.unwrap_or(usize::MAX)).max(2);
-        KeyMap { places: vec![[0; 3]; places], len: 0, keys_max: (places * FILL.0 / FILL.1).max(1) }
+        let mut empty: Vec<Place> = Vec::new();
+        empty.try_reserve_exact(places)?;
+        empty.resize(places, [0; 3]);
+        Ok(KeyMap {
+            places: empty,
+            len: 0,
+            keys_max: (places / FILL.1 * FILL.0 + places % FILL.1 * FILL.0 / FILL.1).max(1),
+        })
     }
 
     /// Keys in it.
@@ -48,6 +58,9 @@ impl KeyMap {
     /// Notes the offset of a key, which is larger than any before. Answers `false`, and notes nothing, if the key is new
     /// and the map full.
     pub fn put(&mut self, key: KeyHash, offset: i64) -> bool {
+        if self.places.is_empty() {
+            return false;
+        }
         let at = self.find(key);
         let place = &mut self.places[at];
         if place[2] == 0 {
@@ -62,6 +75,9 @@ impl KeyMap {
 
     /// The last offset of a key.
     pub fn get(&self, key: KeyHash) -> Option<i64> {
+        if self.places.is_empty() {
+            return None;
+        }
         let place = self.places[self.find(key)];
         (place[2] != 0).then(|| (place[2] - 1) as i64)
     }
@@ -96,7 +112,7 @@ mod tests {
             keys in prop::collection::vec((0u128..40, 0u8..3), 0..200),
             bytes in 0usize..1500,
         ) {
-            let mut map = KeyMap::new(bytes, u64::MAX);
+            let mut map = KeyMap::new(bytes, u64::MAX).unwrap();
             prop_assert!(map.bytes() <= bytes.max(48));
             let mut model = HashMap::new();
             for (offset, (key, spread)) in keys.into_iter().enumerate() {
@@ -118,10 +134,11 @@ mod tests {
 
     #[test]
     fn it_is_no_larger_than_what_is_wanted() {
-        assert!(KeyMap::new(1 << 30, 10).bytes() < 500);
-        let mut map = KeyMap::new(1 << 30, 10);
+        assert!(KeyMap::new(1 << 30, 10).unwrap().bytes() < 500);
+        let mut map = KeyMap::new(1 << 30, 10).unwrap();
         assert!((0..10).all(|i| map.put(KeyHash(i), i as i64)));
-        let mut smallest = KeyMap::new(0, 0);
+        let mut smallest = KeyMap::new(0, 0).unwrap();
         assert!(smallest.put(KeyHash(7), 0) && !smallest.put(KeyHash(8), 1));
+        assert!(KeyMap::new(usize::MAX, u64::MAX).is_err(), "more memory than there is");
     }
 }

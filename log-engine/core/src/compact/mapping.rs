@@ -10,12 +10,14 @@ pub struct Mapping {
     map: KeyMap,
     from: i64,
     end: i64,
+    /// Keys of the batch that is being looked at.
+    keys: Vec<(KeyHash, i64)>,
 }
 
 impl Mapping {
     /// Nothing yet; `from` is where the dirty part begins.
     pub fn new(map: KeyMap, from: i64) -> Mapping {
-        Mapping { map, from, end: from }
+        Mapping { map, from, end: from, keys: Vec::new() }
     }
 
     /// The map holds every key below this offset, from where it began.
@@ -33,30 +35,50 @@ impl Mapping {
     }
 
     /// Takes the next batch of the log. Answers `false` when the map is full: it is complete up to [`end`](Self::end),
-    /// which may lie inside the batch but is above where it began.
+    /// which may lie inside the batch but is above where it began. The keys of a batch that cannot be unpacked are not in the
+    /// map: it and all records of those keys before it stay.
     pub fn take(
         &mut self,
         batch: &BatchView<'_>,
         unpacked_bytes_max: usize,
         aborted: &AbortedRanges,
         hash: impl Fn(&[u8]) -> KeyHash,
-    ) -> Result<bool, BatchError> {
+    ) -> bool {
         let header = batch.header();
         if header.last_offset() < self.from {
-            return Ok(true);
+            return true;
         }
-        if !header.is_control() && !aborted.holds(header) && header.record_count != 0 {
-            let records = batch.records(unpacked_bytes_max)?;
-            for record in records.iter() {
-                let record = record?;
-                let Some(key) = record.key.filter(|_| record.offset >= self.from) else { continue };
-                if !self.map.put(hash(key), record.offset) {
-                    self.end = record.offset;
-                    return Ok(false);
-                }
+        self.keys.clear();
+        if !header.is_control()
+            && !aborted.holds(header)
+            && header.record_count != 0
+            && self.collect(batch, unpacked_bytes_max, hash).is_err()
+        {
+            self.keys.clear();
+        }
+        for &(key, offset) in &self.keys {
+            if !self.map.put(key, offset) {
+                self.end = offset;
+                return false;
             }
         }
         self.end = header.last_offset() + 1;
-        Ok(true)
+        true
+    }
+
+    fn collect(
+        &mut self,
+        batch: &BatchView<'_>,
+        unpacked_bytes_max: usize,
+        hash: impl Fn(&[u8]) -> KeyHash,
+    ) -> Result<(), BatchError> {
+        let records = batch.records(unpacked_bytes_max)?;
+        for record in records.iter() {
+            let record = record?;
+            if let Some(key) = record.key.filter(|_| record.offset >= self.from) {
+                self.keys.push((hash(key), record.offset));
+            }
+        }
+        Ok(())
     }
 }

@@ -11,6 +11,8 @@ use proto_types::ids::{Millis, TopicPartition};
 const RETRY_MS_MAX: i64 = 3_600_000;
 /// The least.
 const RETRY_MS_MIN: i64 = 1_000;
+/// How long a partition rests after a pass that came to nothing.
+const REST_MS: i64 = 2_000;
 
 #[derive(Debug, Default)]
 pub(super) struct Board {
@@ -21,12 +23,16 @@ pub(super) struct Board {
 #[derive(Debug, Default)]
 struct State {
     stopping: bool,
+    /// Threads that are wanted.
+    wanted: usize,
     threads: HashSet<usize>,
     /// Counts what a sleeper should look at again.
     news: u64,
     in_progress: HashSet<TopicPartition>,
     /// Partitions whose last pass failed.
     failed: HashMap<TopicPartition, Failed>,
+    /// Partitions whose last pass came to nothing: until when they are left alone.
+    resting: HashMap<TopicPartition, Millis>,
 }
 
 #[derive(Debug)]
@@ -46,14 +52,25 @@ pub(super) struct SetAside {
 }
 
 impl Board {
-    /// The indexes of threads that are wanted and not there.
+    /// So many threads are wanted. Answers the indexes of those that are not there.
     pub(super) fn admit(&self, wanted: usize) -> Vec<usize> {
         let mut state = self.state.lock();
         if state.stopping {
             return Vec::new();
         }
+        state.wanted = wanted;
         let all: Range<usize> = 0..wanted;
         all.filter(|&index| state.threads.insert(index)).collect()
+    }
+
+    /// Whether a thread goes on. If not, it has left: whoever wants it again starts another.
+    pub(super) fn stays(&self, index: usize) -> bool {
+        let mut state = self.state.lock();
+        let stays = !state.stopping && index < state.wanted;
+        if !stays {
+            state.threads.remove(&index);
+        }
+        stays
     }
 
     pub(super) fn leave(&self, index: usize) {
@@ -104,6 +121,19 @@ impl Board {
         self.state.lock().in_progress.remove(&id);
     }
 
+    /// Its pass came to nothing: others come first for a while.
+    pub(super) fn rests(&self, id: TopicPartition, now: Millis) {
+        let mut state = self.state.lock();
+        state.in_progress.remove(&id);
+        state.resting.retain(|_, until| *until > now);
+        state.resting.insert(id, Millis(now.0 + REST_MS));
+    }
+
+    /// Whether its last pass failed.
+    pub(super) fn has_failed(&self, id: TopicPartition) -> bool {
+        self.state.lock().failed.contains_key(&id)
+    }
+
     pub(super) fn succeeded(&self, id: TopicPartition) {
         let mut state = self.state.lock();
         state.in_progress.remove(&id);
@@ -142,7 +172,9 @@ impl Board {
 
 impl State {
     fn is_free(&self, id: TopicPartition, now: Millis) -> bool {
-        !self.in_progress.contains(&id) && self.failed.get(&id).is_none_or(|f| f.retry_at <= now)
+        !self.in_progress.contains(&id)
+            && self.failed.get(&id).is_none_or(|f| f.retry_at <= now)
+            && self.resting.get(&id).is_none_or(|until| *until <= now)
     }
 }
 
@@ -172,8 +204,19 @@ mod tests {
         board.succeeded(id(0));
         assert_eq!(board.set_aside(Millis(9_000)), SetAside::default());
         board.failed(id(1), "rot".into(), Millis(0), 0);
+        assert!(board.has_failed(id(1)) && !board.has_failed(id(0)));
         board.forget_absent(&[id(0)]);
         assert_eq!(board.set_aside(Millis(9_000)).partitions, 0);
+    }
+
+    #[test]
+    fn what_comes_to_nothing_lets_others_go_first() {
+        let board = Board::default();
+        assert!(board.take(id(0), Millis(0)));
+        board.rests(id(0), Millis(10));
+        assert!(!board.is_free(id(0), Millis(9 + REST_MS)) && board.is_free(id(1), Millis(10)));
+        assert!(board.take(id(0), Millis(10 + REST_MS)));
+        assert_eq!(board.set_aside(Millis(10)), SetAside::default(), "it has not failed");
     }
 
     #[test]
@@ -183,9 +226,12 @@ mod tests {
         assert_eq!(board.admit(3), [2]);
         board.leave(1);
         assert_eq!(board.admit(3), [1]);
+        // Fewer, and more again: one that has not noticed yet goes on, one that has left is started anew.
+        assert!(board.admit(1).is_empty() && board.stays(0) && !board.stays(1));
+        assert_eq!(board.admit(3), [1]);
+        assert!(board.stays(2));
         board.stop();
-        board.leave(0);
-        assert!(board.admit(9).is_empty());
+        assert!(!board.stays(0) && board.admit(9).is_empty());
         assert!(!board.sleep(Duration::from_secs(60)));
     }
 }

@@ -7,6 +7,7 @@ use parking_lot::Mutex;
 
 use super::Shared;
 use crate::clock::Clock;
+use crate::partition::PartitionHandle;
 
 /// Shorter waits are left to add up.
 const WAIT_MIN: Duration = Duration::from_millis(20);
@@ -33,17 +34,19 @@ impl Throttle {
 /// The pace of one pass.
 pub(super) struct CleanerPace<'a> {
     shared: &'a Shared,
+    handle: &'a PartitionHandle,
 }
 
 impl<'a> CleanerPace<'a> {
-    pub(super) fn new(shared: &'a Shared) -> Self {
-        Self { shared }
+    pub(super) fn new(shared: &'a Shared, handle: &'a PartitionHandle) -> Self {
+        Self { shared, handle }
     }
 }
 
 impl Pace for CleanerPace<'_> {
     fn spend(&mut self, bytes: u64) -> bool {
         let shared = self.shared;
+        shared.look_around_again();
         let rate = shared.settings.load().bytes_per_second;
         let mut wait = shared.throttle.take(bytes, rate, &shared.clock);
         while wait >= WAIT_MIN {
@@ -58,6 +61,14 @@ impl Pace for CleanerPace<'_> {
             }
         }
         !shared.board.is_stopping()
+    }
+
+    fn has_room(&mut self, bytes: u64) -> bool {
+        self.handle.space().has_room(bytes)
+    }
+
+    fn now_ms(&mut self) -> Option<i64> {
+        self.handle.believed_ms()
     }
 }
 

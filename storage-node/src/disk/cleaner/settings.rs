@@ -6,6 +6,9 @@ use storage_node_core::effective_config::ConfigView;
 /// More threads than this share disks and cores to nobody's good.
 const THREADS_MAX: usize = 64;
 
+/// A shorter pause would keep the threads looking all the time.
+const BACKOFF_MS_MIN: u64 = 100;
+
 /// What a node's configs say.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct CleanerSettings {
@@ -15,7 +18,7 @@ pub(crate) struct CleanerSettings {
     pub(crate) dedupe_bytes: usize,
     /// `log.cleaner.io.max.bytes.per.second`, reading and writing together.
     pub(crate) bytes_per_second: f64,
-    /// `log.cleaner.backoff.ms`.
+    /// `log.cleaner.backoff.ms`; at least a tenth of a second.
     pub(crate) backoff_ms: u64,
 }
 
@@ -37,8 +40,11 @@ impl CleanerSettings {
         Self {
             threads: if enabled { threads } else { 0 },
             dedupe_bytes: text("log.cleaner.dedupe.buffer.size").parse().unwrap_or(default.dedupe_bytes),
-            bytes_per_second: rate.ok().filter(|rate: &f64| !rate.is_nan()).unwrap_or(f64::MAX),
-            backoff_ms: text("log.cleaner.backoff.ms").parse().unwrap_or(default.backoff_ms),
+            bytes_per_second: rate.ok().filter(|rate: &f64| *rate >= 1.0).unwrap_or(f64::MAX),
+            backoff_ms: text("log.cleaner.backoff.ms")
+                .parse()
+                .unwrap_or(default.backoff_ms)
+                .max(BACKOFF_MS_MIN),
         }
     }
 

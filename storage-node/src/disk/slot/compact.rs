@@ -3,13 +3,18 @@
 use super::Slot;
 use crate::disk::event::CompactionStep;
 use log_engine::Installed;
+use storage_node_core::Standing;
 
 impl Slot {
     /// A thread that compacts wants something. If it is gone meanwhile, so be it.
     pub(crate) fn on_compaction(&mut self, step: CompactionStep) {
         match step {
-            CompactionStep::Begin { request, reply } => {
-                let begun = self.settings.compacted.then(|| self.log.begin_compaction(&request));
+            CompactionStep::Begin { mut request, reply } => {
+                // Who asked has looked a while ago: an unclean election may have taken something back since.
+                let view = self.replica.view();
+                request.bound = request.bound.min(view.high_watermark.min(view.last_stable).0);
+                let may_begin = self.settings.compacted && view.standing != Standing::Failed;
+                let begun = may_begin.then(|| self.log.begin_compaction(&request));
                 _ = reply.send(begun.flatten());
             }
             CompactionStep::Install { segment, reply } => {

@@ -315,31 +315,42 @@ impl Range {
         reader: &LogReader,
         isolation: Isolation,
     ) -> Option<Result<FoundInLog, ReadError>> {
-        let slice = match reader.try_read_warm(self.offset, self.bytes_max, self.bound, self.min_one)? {
-            Ok(slice) => slice,
-            Err(error) => return Some(Err(error)),
-        };
-        let aborted = match isolation {
-            Isolation::ReadUncommitted => None,
-            Isolation::ReadCommitted => Some(reader.try_aborted_warm(self.offset, slice.next_offset)?),
-        };
-        Some(Ok(FoundInLog { slice, aborted: aborted.map(to_aborted) }))
+        let Self { offset, bytes_max, bound, min_one } = self;
+        Some(match isolation {
+            Isolation::ReadUncommitted => {
+                reader.try_read_warm(offset, bytes_max, bound, min_one)?.map(FoundInLog::uncommitted)
+            }
+            Isolation::ReadCommitted => {
+                reader.try_read_committed_warm(offset, bytes_max, bound, min_one)?.map(FoundInLog::committed)
+            }
+        })
     }
 
     /// Waits for the disk.
     fn read(self, reader: &LogReader, isolation: Isolation) -> Result<FoundInLog, ReadError> {
-        let slice = reader.read(self.offset, self.bytes_max, self.bound, self.min_one)?;
-        let aborted = match isolation {
-            Isolation::ReadUncommitted => None,
-            Isolation::ReadCommitted => Some(reader.aborted_transactions(self.offset, slice.next_offset)?),
-        };
-        Ok(FoundInLog { slice, aborted: aborted.map(to_aborted) })
+        let Self { offset, bytes_max, bound, min_one } = self;
+        match isolation {
+            Isolation::ReadUncommitted => {
+                reader.read(offset, bytes_max, bound, min_one).map(FoundInLog::uncommitted)
+            }
+            Isolation::ReadCommitted => {
+                reader.read_committed(offset, bytes_max, bound, min_one).map(FoundInLog::committed)
+            }
+        }
     }
 }
 
-fn to_aborted(aborted: Vec<log_engine_core::AbortedTransaction>) -> Vec<AbortedTransaction> {
-    let aborted = aborted.into_iter();
-    aborted.map(|a| AbortedTransaction { producer_id: a.producer_id, first_offset: a.first_offset }).collect()
+impl FoundInLog {
+    fn uncommitted(slice: LogSlice) -> Self {
+        Self { slice, aborted: None }
+    }
+
+    fn committed((slice, aborted): (LogSlice, Vec<log_engine_core::AbortedTransaction>)) -> Self {
+        let aborted = aborted.into_iter();
+        let aborted =
+            aborted.map(|a| AbortedTransaction { producer_id: a.producer_id, first_offset: a.first_offset });
+        Self { slice, aborted: Some(aborted.collect()) }
+    }
 }
 
 /// Waits until enough is committed, something else happens, the time is over, or the server stops.

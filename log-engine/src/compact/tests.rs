@@ -1,0 +1,320 @@
+//! What a pass does when something else happens to the log meanwhile.
+
+use std::path::Path;
+
+use log_engine_core::compact::CompactionPolicy;
+use records::{BatchBuilder, BatchHeader, BatchView, Compression, EndMarker, batches};
+use uuid::Uuid;
+
+use super::*;
+use crate::data_dir::DataDirOptions;
+use crate::disk::Disk;
+use crate::disk::{SimDisk, SimFault};
+use crate::error::{FileError, LogError};
+use crate::reader::{Wanted, with_aborted};
+use crate::segment::file_name;
+use crate::{LogConfig, LogName};
+
+const NAME: LogName = LogName { topic_id: Uuid::from_u128(79), partition: 0 };
+const NOW: i64 = 1_000_000;
+const EAGER: CompactionPolicy =
+    CompactionPolicy { min_dirty_ratio: 0.0, min_lag_ms: 0, max_lag_ms: i64::MAX };
+
+struct TestPace {
+    room: u64,
+}
+
+fn at_once() -> TestPace {
+    TestPace { room: u64::MAX }
+}
+
+impl Pace for TestPace {
+    fn spend(&mut self, _bytes: u64) -> bool {
+        true
+    }
+
+    fn has_room(&mut self, bytes: u64) -> bool {
+        bytes <= self.room
+    }
+
+    fn now_ms(&mut self) -> Option<i64> {
+        Some(NOW)
+    }
+}
+
+struct World {
+    disk: Arc<SimDisk>,
+    data: DataDir,
+    log: Log,
+}
+
+impl World {
+    fn new() -> World {
+        let disk = SimDisk::new(1);
+        let options = DataDirOptions {
+            cluster_id: "c".into(),
+            node_id: 1,
+            new_directory_id: Uuid::from_u128(9),
+            descriptors_max: 50,
+        };
+        let data = DataDir::open(disk.clone(), Path::new("data"), &options).unwrap();
+        let log = World::open(&data);
+        World { disk, data, log }
+    }
+
+    fn open(data: &DataDir) -> Log {
+        let config = LogConfig { unpacked_batch_bytes_max: 10_000, ..LogConfig::default() };
+        Log::open(data, NAME, config, NOW).unwrap().0
+    }
+
+    fn push(&mut self, mut bytes: Vec<u8>) {
+        records::set_base_offset(&mut bytes, self.log.end());
+        records::set_leader_epoch(&mut bytes, 0);
+        let header = BatchHeader::parse(&bytes).unwrap();
+        self.log.append(&bytes, &[header], NOW).unwrap();
+    }
+
+    fn append(&mut self, key: &str, value: Option<&[u8]>) {
+        let mut builder = BatchBuilder::new().compression(Compression::Lz4);
+        builder.push(NOW, Some(key.as_bytes()), value, &[]).unwrap();
+        self.push(builder.build());
+    }
+
+    /// A segment of its own for each key.
+    fn fill(&mut self, keys: &[&str]) {
+        for key in keys {
+            self.append(key, Some(b"v"));
+            self.log.roll().unwrap();
+        }
+        self.append("last", Some(b"v"));
+        self.flush();
+    }
+
+    fn flush(&mut self) {
+        let handle = self.log.begin_flush().unwrap();
+        let result = handle.sync();
+        self.log.on_flushed(handle.done(result));
+        assert_eq!(self.log.flushed(), self.log.end());
+    }
+
+    fn begin(&self) -> Compaction {
+        let bound = self.log.end();
+        let dirtiness = self.log.reader().dirtiness(&self.data, bound, Some(NOW), &EAGER);
+        let request = CompactionRequest {
+            bound,
+            dirtiness,
+            now_ms: Some(NOW),
+            delete_retention_ms: 1_000,
+            map_bytes_max: 1 << 20,
+        };
+        self.log.begin_compaction(&request).unwrap()
+    }
+
+    fn bases(&self) -> Vec<i64> {
+        self.log.shared.segments().iter().map(|segment| segment.base_offset()).collect()
+    }
+
+    fn keys(&self) -> Vec<(i64, String)> {
+        let read = self.log.reader().read(self.log.start(), 1 << 20, i64::MAX, true).unwrap();
+        let mut keys = Vec::new();
+        for batch in batches(&read.to_bytes().unwrap()) {
+            for record in batch.unwrap().records(1 << 20).unwrap().iter() {
+                let record = record.unwrap();
+                keys.push((record.offset, String::from_utf8(record.key.unwrap().to_vec()).unwrap()));
+            }
+        }
+        keys
+    }
+}
+
+#[test]
+fn a_pass_over_a_dropped_log_says_nothing_of_the_next_of_its_name() {
+    let mut world = World::new();
+    world.fill(&["a", "a"]);
+    let mut pass = world.begin();
+    pass.prepare(&mut at_once()).unwrap();
+    let segment = pass.next_segment(&mut at_once()).unwrap().unwrap();
+    let World { disk, data, log } = world;
+    log.delete().unwrap();
+    let mut world = World { disk, log: World::open(&data), data };
+    world.fill(&["a", "a"]);
+    assert!(!world.log.finish_compaction(&pass.finished()), "it has never seen these records");
+    assert_eq!(world.data.cleaned().get(NAME), None);
+    assert!(matches!(world.log.install(segment), Ok(Installed::Stale)));
+    assert_eq!(world.keys().len(), 3);
+}
+
+#[test]
+fn records_and_aborted_transactions_are_of_the_same_segments() {
+    for finished in [false, true] {
+        let mut world = World::new();
+        let mut builder = BatchBuilder::new().producer(7, 0, 0).transactional();
+        builder.push(NOW, Some(b"void"), Some(b"v"), &[]).unwrap();
+        world.push(builder.build());
+        world.push(EndMarker { is_commit: false, coordinator_epoch: 1 }.encode(7, 0, NOW).unwrap());
+        world.log.roll().unwrap();
+        world.fill(&["a"]);
+        if finished {
+            // The index is in its file alone.
+            let World { disk, data, log } = world;
+            log.close().unwrap();
+            world = World { disk, log: World::open(&data), data };
+        }
+        let mut pass = world.begin();
+        pass.prepare(&mut at_once()).unwrap();
+        let mut segment = pass.next_segment(&mut at_once()).unwrap();
+        let reader = world.log.reader();
+        let wanted =
+            Wanted { offset: 0, bytes_max: 1 << 20, upper_bound: i64::MAX, min_one: true, warm: false };
+        let read = reader.read_from(&wanted, |segments, slice| {
+            // It comes between the records and the transactions.
+            if let Some(segment) = segment.take() {
+                assert!(matches!(world.log.install(segment), Ok(Installed::Yes)));
+            }
+            with_aborted(segments, &wanted, slice)
+        });
+        let Ok(Ok((slice, aborted))) = read else { panic!("the log can be read") };
+        assert!(segment.is_none());
+        let bytes = slice.to_bytes().unwrap();
+        let has_void = batches(&bytes).any(|batch| {
+            let header = *batch.unwrap().header();
+            header.producer_id == 7 && !header.is_control() && header.record_count > 0
+        });
+        assert_eq!(
+            has_void,
+            !aborted.is_empty(),
+            "an aborted record without its transaction, or the reverse"
+        );
+        let (_, aborted) = reader.read_committed(0, 1 << 20, i64::MAX, true).unwrap();
+        assert_eq!(aborted, [], "nothing of it is left");
+    }
+}
+
+#[test]
+fn a_pass_goes_on_when_the_start_of_the_log_moves() {
+    let mut world = World::new();
+    world.fill(&["a", "b", "a", "b", "c"]);
+    let mut pass = world.begin();
+    pass.prepare(&mut at_once()).unwrap();
+    let segment = pass.next_segment(&mut at_once()).unwrap().unwrap();
+    world.log.set_start(1).unwrap();
+    assert!(matches!(world.log.install(segment), Ok(Installed::Gone)));
+    assert_eq!(world.bases(), [1, 2, 3, 4, 5]);
+    let segment = pass.next_segment(&mut at_once()).unwrap().expect("what is left is done again");
+    assert!(matches!(world.log.install(segment), Ok(Installed::Yes)));
+    assert!(pass.next_segment(&mut at_once()).unwrap().is_none());
+    assert!(world.log.finish_compaction(&pass.finished()));
+    assert_eq!(world.bases(), [1, 5]);
+    let keys = world.keys();
+    assert_eq!(keys, [(2, "a"), (3, "b"), (4, "c"), (5, "last")].map(|(o, k)| (o, k.to_owned())));
+}
+
+#[test]
+fn a_pass_goes_on_when_what_it_reads_is_removed() {
+    for before_map in [true, false] {
+        let mut world = World::new();
+        world.fill(&["a", "b", "a", "c"]);
+        let mut pass = world.begin();
+        if !before_map {
+            pass.prepare(&mut at_once()).unwrap();
+        }
+        world.log.set_start(2).unwrap();
+        world.log.take_detached().unwrap().remove_files().unwrap();
+        if before_map {
+            pass.prepare(&mut at_once()).unwrap();
+        }
+        let segment = pass.next_segment(&mut at_once()).unwrap().unwrap();
+        assert!(matches!(world.log.install(segment), Ok(Installed::Yes)));
+        assert!(world.log.finish_compaction(&pass.finished()));
+        assert_eq!(world.bases(), [2, 4]);
+    }
+}
+
+#[test]
+fn a_batch_that_cannot_be_unpacked_stays_and_so_does_what_rests_on_it() {
+    let mut world = World::new();
+    world.append("a", Some(b"old"));
+    // More than may be unpacked.
+    world.append("a", Some(&[0; 20_000]));
+    world.append("b", Some(b"old"));
+    world.append("a", None);
+    world.append("b", Some(b"new"));
+    world.log.roll().unwrap();
+    world.append("last", Some(b"v"));
+    world.flush();
+    let before = world.log.reader().read(1, 1, i64::MAX, true).unwrap().to_bytes().unwrap();
+    let mut pass = world.begin();
+    pass.prepare(&mut at_once()).unwrap();
+    while let Some(segment) = pass.next_segment(&mut at_once()).unwrap() {
+        assert!(matches!(world.log.install(segment), Ok(Installed::Yes)));
+    }
+    assert_eq!(pass.counts().opaque_batches, 1);
+    let offsets: Vec<i64> = world.keys().iter().map(|&(offset, _)| offset).collect();
+    assert_eq!(offsets, [1, 3, 4, 5]);
+    let after = world.log.reader().read(1, 1, i64::MAX, true).unwrap().to_bytes().unwrap();
+    assert_eq!(BatchView::parse(&after).unwrap().bytes(), BatchView::parse(&before).unwrap().bytes());
+}
+
+#[test]
+fn who_builds_a_transaction_index_is_not_waited_for() {
+    let mut world = World::new();
+    world.fill(&["a", "a"]);
+    let mut pass = world.begin();
+    pass.prepare(&mut at_once()).unwrap();
+    let segment = pass.next_segment(&mut at_once()).unwrap().unwrap();
+    let second = world.log.shared.segments()[1].clone();
+    let held = second.aborted().hold();
+    let Ok(Installed::Later(segment)) = world.log.install(segment) else { panic!("it does not wait") };
+    assert_eq!(world.bases(), [0, 1, 2]);
+    drop(held);
+    assert!(matches!(world.log.install(*segment), Ok(Installed::Yes)));
+    assert_eq!(world.bases(), [0, 2]);
+    let names = world.disk.list(&Path::new("data").join(NAME.to_string())).unwrap();
+    assert_eq!(names.iter().filter(|e| e.name.ends_with(".log.deleted")).count(), 2, "old files wait");
+    world.log.take_detached().unwrap().remove_files().unwrap();
+    let names = world.disk.list(&Path::new("data").join(NAME.to_string())).unwrap();
+    assert!(!names.iter().any(|e| e.name.ends_with(".deleted")));
+}
+
+#[test]
+fn a_pass_ends_where_there_is_no_room_for_a_new_segment() {
+    let mut world = World::new();
+    world.fill(&["a", "a"]);
+    let mut pass = world.begin();
+    let bytes = world.log.shared.segments()[0].state().read().size;
+    let error = pass.prepare(&mut TestPace { room: bytes - 1 }).unwrap_err();
+    assert!(matches!(error, CompactionError::NoRoom { .. }), "{error}");
+    pass.prepare(&mut TestPace { room: bytes }).unwrap();
+    let error = pass.next_segment(&mut TestPace { room: bytes }).unwrap_err();
+    assert!(matches!(error, CompactionError::NoRoom { .. }), "both become one: {error}");
+}
+
+#[test]
+fn a_segment_of_unknown_age_is_not_compacted_where_there_is_a_lag() {
+    let mut world = World::new();
+    world.fill(&["a", "b", "c"]);
+    let World { disk, data, log } = world;
+    log.close().unwrap();
+    let world = World { disk, log: World::open(&data), data };
+    let lazy = CompactionPolicy { min_lag_ms: 1_000, ..EAGER };
+    let look = |now| world.log.reader().dirtiness(&world.data, 4, now, &lazy).until;
+    let second = world.log.shared.segments()[1].clone();
+    second.state().write().max_timestamp = None;
+    world.disk.inject(SimFault::Read(file_name(1, "log")));
+    assert_eq!(look(Some(NOW + 1_000)), 1, "nothing behind it either");
+    assert_eq!(look(Some(NOW + 1_000)), 3, "it can be read again");
+    assert_eq!((look(Some(NOW + 999)), look(None)), (0, 0), "too young, or nobody knows");
+}
+
+#[test]
+fn a_poisoned_log_takes_no_segment() {
+    let mut world = World::new();
+    world.fill(&["a", "a"]);
+    let mut pass = world.begin();
+    pass.prepare(&mut at_once()).unwrap();
+    let segment = pass.next_segment(&mut at_once()).unwrap().unwrap();
+    world.log.poison_by(&FileError::new("sync", "x", std::io::Error::other("gone")));
+    assert!(matches!(world.log.install(segment), Err(LogError::Poisoned { .. })));
+    let names = world.disk.list(&Path::new("data").join(NAME.to_string())).unwrap();
+    assert!(!names.iter().any(|e| e.name.ends_with(CLEANED_SUFFIX) || e.name.ends_with(SWAP_SUFFIX)));
+}
