@@ -149,7 +149,9 @@ pub enum ProduceError {
     #[error("too many producers wait for this partition")]
     Busy,
     /// The disk took no more data; nothing was appended. Retry.
-    #[error("the batch could not be written")]
+    #[error(
+        "nothing was written: the broker's disk had no room for the batch; make room, or delete topics or records"
+    )]
     WriteRefused,
     /// The disk is nearly full, and what is left is reserved; nothing was appended. Retry.
     #[error(
@@ -171,7 +173,9 @@ pub enum DeleteRecordsError {
     #[error("the offset is outside of the log or above the high watermark {high_watermark}")]
     OffsetOutOfRange { high_watermark: Offset },
     /// The disk has no room for what must be noted; nothing was deleted. Retry.
-    #[error("the new start could not be written")]
+    #[error(
+        "nothing was deleted: the broker's disk had no room to note the new start; make room, or delete topics"
+    )]
     WriteRefused,
     /// The log failed; the partition is offline on this node.
     #[error("the partition's log has failed on this node")]
