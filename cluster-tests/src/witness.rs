@@ -1,9 +1,11 @@
 //! The wire witness: what stock clients and Weir said to each other, taken from the wire and read by two strangers: Kafka's own
-//! codec, which must write each body again byte by byte, and Wireshark's dissector, whose complaints are counted.
+//! codec, which must write each body again byte by byte, and Wireshark's dissector.
 //!
-//! Wireshark knows the protocol up to some version only and is wrong in places, also about requests that clients wrote; so a
-//! complaint of its alone is told, and not a failure. [`capture`] records, [`frames`] puts the streams together,
-//! [`examine`] asks both.
+//! Wireshark knows the protocol up to some version only and is wrong in places, also about requests that clients wrote. So each
+//! kind of complaint has a verdict in `probe/README.md`, and one of another kind is a failure. [`capture`] records,
+//! [`frames`] puts the streams together, [`examine`] asks both, [`complaints`] is what Wireshark says.
+
+pub mod complaints;
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
@@ -203,14 +205,14 @@ pub struct Testimony {
     pub seen: BTreeMap<(i16, i16), Seen>,
     /// What Kafka's codec does not read, or writes otherwise: nothing, if all is well.
     pub faults: Vec<String>,
-    /// How often Wireshark complains of what.
+    /// How often Wireshark complains of what, by kind.
     pub complaints: BTreeMap<String, usize>,
 }
 
 /// Asks Kafka's codec and Wireshark about a capture of `port`.
 pub fn examine(file: &Path, port: u16) -> Result<Testimony, WitnessError> {
     let frames = frames(file, port)?;
-    let mut testimony = Testimony { complaints: complaints(file, port)?, ..Testimony::default() };
+    let mut testimony = Testimony { complaints: complaints::counted(file, port)?, ..Testimony::default() };
     for frame in &frames {
         let seen = testimony.seen.entry((frame.key, frame.version)).or_default();
         *if frame.response { &mut seen.responses } else { &mut seen.requests } += 1;
@@ -241,24 +243,6 @@ fn reencode(frames: &[Frame]) -> Result<Vec<String>, WitnessError> {
             format!("{} version {} {}: {hex} became {answer}", frame.key, frame.version, way(frame))
         })
         .collect())
-}
-
-fn complaints(file: &Path, port: u16) -> Result<BTreeMap<String, usize>, WitnessError> {
-    let decode_as = format!("tcp.port=={port},kafka");
-    let fields = ["-e", "kafka.api_key", "-e", "kafka.api_version", "-e", "_ws.expert.message"];
-    let filter = "kafka && (_ws.malformed || _ws.expert.severity >= 0x600000)";
-    let text = tshark(file, &[&["-d", &decode_as, "-Y", filter, "-T", "fields"], &fields[..]].concat())?;
-    let mut complaints = BTreeMap::new();
-    for line in text.lines() {
-        let mut fields = line.split('\t').map(|field| field.split(',').next().unwrap_or_default());
-        let (key, version, message) = (fields.next(), fields.next(), fields.next());
-        let who = match version {
-            Some("") | None => format!("answer to {}", key.unwrap_or_default()),
-            Some(version) => format!("request {} version {version}", key.unwrap_or_default()),
-        };
-        *complaints.entry(format!("{who}: {}", message.unwrap_or_default())).or_default() += 1;
-    }
-    Ok(complaints)
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Part of the client table with every change: kcat, Java, and one of the other clients, chosen by the commit.
+//! Part of the client table with every change: kcat, Java, and one of the other clients, chosen by the day.
 //!
 //! The whole table is `cargo xtask clients`; what its cells mean is in `clients/README.md`.
 

@@ -1,4 +1,4 @@
-//! Part of other people's suites with every change: kcat whole, and a share of one other suite, chosen by the commit.
+//! Part of other people's suites with every change: kcat whole, and a share of one other suite, chosen by the day.
 //!
 //! All of them are `cargo xtask conformance`; what passes is in `conformance/`.
 
@@ -7,7 +7,7 @@ use std::process::Command;
 use cluster_tests::workspace;
 
 #[test]
-fn the_share_of_this_commit_passes_what_the_lists_say() {
+fn the_share_of_the_day_passes_what_the_lists_say() {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
     // Offline: what a test needs is installed before (`cargo xtask setup`), and what is missing is said.

@@ -14,6 +14,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use crate::clock::Stopwatch;
+use crate::rotation::Day;
 use crate::shell::{self, Failure, create};
 use crate::subject::{Against, Shape, Subject};
 
@@ -24,12 +25,13 @@ const CAPABILITIES: [&str; 11] =
     ["create", "none", "gzip", "snappy", "lz4", "zstd", "group", "lag", "resume", "replay", "reset"];
 
 const USAGE: &str = "\
-usage: cargo xtask clients [NAME...] [--against weir|kafka] [--bootstrap HOST:PORT] [--rotating] [--offline]
-                           [--install-only]
+usage: cargo xtask clients [NAME...] [--against weir|kafka] [--bootstrap HOST:PORT]
+                           [--rotating [--day DAY]] [--offline] [--install-only]
   NAME            a client of the table; all if none is named
   --against       start `weir dev` (the default) or Apache Kafka
   --bootstrap     use a cluster that runs already
-  --rotating      kcat, java, and one of the others, chosen by the commit
+  --rotating      kcat, java, and one of the others, chosen by the day; --day 2026-11-30, or that in WEIR_ROTATION_DAY,
+                  chooses as on that day
   --offline       install nothing: fail if something is missing
   --install-only  install, run nothing";
 
@@ -108,8 +110,8 @@ pub(crate) fn run(args: &[String]) -> Result<(), Failure> {
 }
 
 /// Installs what the rotating choice needs, so that the test can run it offline.
-pub(crate) fn install_rotating() -> Result<(), Failure> {
-    let clients = rotating()?;
+pub(crate) fn install_rotating(day: Day) -> Result<(), Failure> {
+    let clients = rotating(day);
     install::require_programs(&clients)?;
     install::install(&clients, false)
 }
@@ -120,6 +122,7 @@ struct Options {
     against: Against,
     bootstrap: Option<String>,
     rotating: bool,
+    day: Option<String>,
     offline: bool,
     install_only: bool,
 }
@@ -134,6 +137,7 @@ impl Options {
                 "--against" => options.against = Against::parse(rest.next()).ok_or_else(usage)?,
                 "--bootstrap" => options.bootstrap = Some(rest.next().ok_or_else(usage)?.clone()),
                 "--rotating" => options.rotating = true,
+                "--day" => options.day = Some(rest.next().ok_or_else(usage)?.clone()),
                 "--offline" => options.offline = true,
                 "--install-only" => options.install_only = true,
                 flag if flag.starts_with('-') => return Err(usage()),
@@ -145,7 +149,7 @@ impl Options {
 
     fn chosen(&self) -> Result<Vec<&'static Client>, Failure> {
         if self.rotating {
-            return rotating();
+            return Ok(rotating(Day::chosen(self.day.as_deref())?));
         }
         if self.names.is_empty() {
             return Ok(CLIENTS.iter().collect());
@@ -160,19 +164,15 @@ impl Options {
     }
 }
 
-/// kcat, java, and one more that the commit chooses: over many commits each client has its turn.
-fn rotating() -> Result<Vec<&'static Client>, Failure> {
-    let mut git = shell::program("git");
-    git.args(["rev-parse", "HEAD"]);
-    let commit = shell::output(git)?;
-    Ok(choose(commit.trim()))
+/// kcat, java, and one more that the day chooses: over many days each client has its turn.
+fn rotating(day: Day) -> Vec<&'static Client> {
+    println!("the clients of {day}");
+    choose(day)
 }
 
-fn choose(commit: &str) -> Vec<&'static Client> {
+fn choose(day: Day) -> Vec<&'static Client> {
     let (always, others) = CLIENTS.split_at(ALWAYS);
-    let number =
-        commit.bytes().fold(0_usize, |sum, byte| sum.wrapping_mul(31).wrapping_add(usize::from(byte)));
-    always.iter().chain(others.get(number % others.len())).collect()
+    always.iter().chain(others.get(day.turn(others.len()).0)).collect()
 }
 
 /// `cluster-tests/clients`.
@@ -270,8 +270,8 @@ mod tests {
     #[test]
     fn the_rotating_choice_is_two_fixed_ones_and_one_of_the_others() {
         let mut chosen = std::collections::BTreeSet::new();
-        for number in 0..1000 {
-            let clients = choose(&format!("{number:040x}"));
+        for day in 1..=CLIENTS.len() - ALWAYS {
+            let clients = choose(Day::parse(&format!("2026-11-{day:02}")).unwrap());
             let names: Vec<&str> = clients.iter().map(|client| client.name).collect();
             assert_eq!(names[..2], ["kcat", "java"]);
             assert_eq!(names.len(), 3);

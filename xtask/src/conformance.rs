@@ -17,11 +17,13 @@ mod list;
 mod report;
 mod runner;
 mod rust;
+mod sarama;
 mod share;
 mod suite;
 
 use std::path::{Path, PathBuf};
 
+use crate::rotation::Day;
 use crate::shell::{self, Failure};
 use crate::subject::{Against, Subject};
 use list::List;
@@ -29,13 +31,14 @@ use suite::{Prepared, SUITES, Suite};
 
 const USAGE: &str = "\
 usage: cargo xtask conformance [SUITE...] [--against weir|kafka] [--test NAME]... [--bootstrap HOST:PORT,...]
-                               [--update] [--rotating] [--offline] [--install-only]
+                               [--update] [--rotating [--day DAY]] [--offline] [--install-only]
   SUITE           a suite of the table; all if none is named
   --against       start Weir (the default) or Apache Kafka
   --test          only these tests of the one suite
   --bootstrap     use a cluster that runs already
   --update        write the results into the suite's list; what Weir passes is only added to
-  --rotating      a share of about two minutes, chosen by the commit
+  --rotating      a share of about two minutes, chosen by the day; --day 2026-11-30, or that in WEIR_ROTATION_DAY, chooses
+                  as on that day
   --offline       install nothing: fail if something is missing
   --install-only  install, run nothing";
 
@@ -62,15 +65,15 @@ pub(crate) fn run(args: &[String]) -> Result<(), Failure> {
 }
 
 /// Installs what the rotating share needs, so that the test can run it offline.
-pub(crate) fn install_rotating() -> Result<(), Failure> {
-    run(&["--rotating".to_owned(), "--install-only".to_owned()])
+pub(crate) fn install_rotating(day: Day) -> Result<(), Failure> {
+    run(&["--rotating", "--day", &day.to_string(), "--install-only"].map(str::to_owned))
 }
 
 fn run_suite(suite: &Suite, prepared: &Prepared, options: &Options) -> Result<report::Row, Failure> {
     let mut list = List::read(suite.name)?;
     let chosen = match options.tests.is_empty() {
         false => options.tests.clone(),
-        true if options.rotating => share::choose(suite, &list, prepared, &commit()?),
+        true if options.rotating => share::choose(suite, &list, prepared, options.day()?),
         true => prepared.tests.clone(),
     };
     if let Some(unknown) = chosen.iter().find(|test| !prepared.tests.contains(test)) {
@@ -107,6 +110,7 @@ struct Options {
     bootstrap: Option<String>,
     update: bool,
     rotating: bool,
+    day: Option<String>,
     offline: bool,
     install_only: bool,
 }
@@ -123,6 +127,7 @@ impl Options {
                 "--bootstrap" => options.bootstrap = Some(rest.next().ok_or_else(usage)?.clone()),
                 "--update" => options.update = true,
                 "--rotating" => options.rotating = true,
+                "--day" => options.day = Some(rest.next().ok_or_else(usage)?.clone()),
                 "--offline" => options.offline = true,
                 "--install-only" => options.install_only = true,
                 flag if flag.starts_with('-') => return Err(usage()),
@@ -132,9 +137,15 @@ impl Options {
         Ok(options)
     }
 
+    fn day(&self) -> Result<Day, Failure> {
+        Day::chosen(self.day.as_deref())
+    }
+
     fn chosen(&self) -> Result<Vec<&'static Suite>, Failure> {
         if self.rotating {
-            return Ok(share::suites(&commit()?));
+            let day = self.day()?;
+            println!("the share of {day}");
+            return Ok(share::suites(day));
         }
         if self.suites.is_empty() {
             return Ok(SUITES.iter().collect());
@@ -147,12 +158,6 @@ impl Options {
         };
         self.suites.iter().map(find).collect()
     }
-}
-
-fn commit() -> Result<String, Failure> {
-    let mut git = shell::program("git");
-    git.args(["rev-parse", "HEAD"]);
-    Ok(shell::output(git)?.trim().to_owned())
 }
 
 /// `target/conformance`, independent of `CARGO_TARGET_DIR` like the folder of Kafka's jars.

@@ -10,6 +10,7 @@ mod clock;
 mod conformance;
 mod flights;
 mod kafka;
+mod rotation;
 mod shell;
 mod sim;
 mod subject;
@@ -101,7 +102,7 @@ const COMMANDS: &[Command] = &[
     },
     Command {
         name: "kafka-broker",
-        help: "[--port P] [--nodes 1|3] [--as-shipped] [--config K=V]...: Apache Kafka in the foreground",
+        help: "[--port P] [--nodes 1|3|5] [--as-shipped] [--config K=V]...: Apache Kafka in the foreground",
         run: kafka::broker,
     },
     Command {

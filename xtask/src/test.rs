@@ -9,6 +9,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use crate::clock::Stopwatch;
+use crate::rotation::{self, Day};
 use crate::shell::{self, Failure, cargo, is_installed};
 use crate::{clients, conformance, flights, kafka};
 
@@ -44,7 +45,7 @@ pub(crate) fn chaos_groups(args: &[String]) -> Result<(), Failure> {
 
 /// Faults of every kind on three replicated nodes under stock clients; the program that it runs knows the arguments.
 pub(crate) fn chaos_replication(args: &[String]) -> Result<(), Failure> {
-    prepare()?;
+    prepare(Day::chosen(None)?)?;
     let mut command = cargo();
     command.args(["run", "--quiet", "--package", "cluster-tests", "--bin", "chaos-replication", "--"]);
     command.args(args).env("WEIR_BIN_DIR", shell::target_dir().join("debug"));
@@ -59,7 +60,7 @@ fn chaos(command: &str, filter: &str, times: u32, args: &[String]) -> Result<(),
         [flag, times] if flag == "--times" => times.parse().map_err(|_| usage())?,
         _ => return Err(usage()),
     };
-    prepare()?;
+    prepare(Day::chosen(None)?)?;
     let mut command = test_command();
     command.args(["--package", "cluster-tests", "--test", "processes", filter]);
     command.args(["--", "--nocapture", "--test-threads=1"]);
@@ -69,9 +70,12 @@ fn chaos(command: &str, filter: &str, times: u32, args: &[String]) -> Result<(),
 
 /// Prepares, builds and tests; gives the sums of cargo's closing lines.
 pub(crate) fn all(args: &[String]) -> Result<(Totals, Duration), Failure> {
-    prepare()?;
+    // One day for all, also when midnight is between: what was installed is what is run.
+    let day = Day::chosen(None)?;
+    prepare(day)?;
     let watch = Stopwatch::start();
     let mut command = test_command();
+    command.env(rotation::VARIABLE, day.to_string());
     let picks_packages =
         args.iter().any(|arg| arg == "-p" || arg.starts_with("--package") || arg == "--workspace");
     if !picks_packages {
@@ -88,15 +92,19 @@ pub(crate) fn all(args: &[String]) -> Result<(Totals, Duration), Failure> {
 
 /// Brings what the tests need from outside: Kafka's jars, the table of departures, and the clients and suites whose turn it is.
 pub(crate) fn setup(_args: &[String]) -> Result<(), Failure> {
+    bring(Day::chosen(None)?)
+}
+
+fn bring(day: Day) -> Result<(), Failure> {
     require_programs()?;
     kafka::fetch_jars()?;
     flights::make()?;
-    clients::install_rotating()?;
-    conformance::install_rotating()
+    clients::install_rotating(day)?;
+    conformance::install_rotating(day)
 }
 
-fn prepare() -> Result<(), Failure> {
-    setup(&[])?;
+fn prepare(day: Day) -> Result<(), Failure> {
+    bring(day)?;
     let mut build = cargo();
     build.args(["build", "--workspace", "--bins", "--examples"]);
     shell::run(build)

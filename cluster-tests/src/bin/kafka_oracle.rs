@@ -13,7 +13,7 @@ const USAGE: &str = "\
 usage: kafka-oracle jars
        kafka-oracle tool NAME ARGS...
        kafka-oracle schemas API [--version N]
-       kafka-oracle broker [--port P] [--nodes 1|3] [--as-shipped] [--config KEY=VALUE]...";
+       kafka-oracle broker [--port P] [--nodes 1|3|5] [--as-shipped] [--config KEY=VALUE]...";
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -71,7 +71,9 @@ fn broker_options(args: &[&str]) -> Option<BrokerOptions> {
     while let Some(arg) = rest.next() {
         match *arg {
             "--port" => options.port = Some(rest.next()?.parse().ok()?),
-            "--nodes" => options.nodes = rest.next()?.parse().ok().filter(|nodes| [1, 3].contains(nodes))?,
+            "--nodes" => {
+                options.nodes = rest.next()?.parse().ok().filter(|nodes| [1, 3, 5].contains(nodes))?
+            }
             "--as-shipped" => options.jvm = SHIPPED_JVM,
             "--config" => {
                 let (key, value) = rest.next()?.split_once('=')?;

@@ -42,7 +42,7 @@ pub const SHIPPED_JVM: &[&str] = &[
 pub struct BrokerOptions {
     /// How many nodes.
     pub nodes: usize,
-    /// Client port of the first node; a free one if not given.
+    /// Client port of the first node, further ones take the next; free ones if not given.
     pub port: Option<u16>,
     /// Flags of the JVM.
     pub jvm: &'static [&'static str],
@@ -75,7 +75,8 @@ impl KafkaCluster {
     pub fn start(options: &BrokerOptions) -> Result<KafkaCluster, OracleError> {
         let dir = TempDir::new().map_err(OracleError::io("make a temporary folder"))?;
         let ports: Vec<(u16, u16)> = (0..options.nodes)
-            .map(|index| (options.port.filter(|_| index == 0).unwrap_or_else(free_port), free_port()))
+            .zip(0..)
+            .map(|(_, further)| (options.port.map_or_else(free_port, |port| port + further), free_port()))
             .collect();
         let mut nodes = Vec::new();
         for (index, (port, _)) in ports.iter().enumerate() {

@@ -1,6 +1,8 @@
 //! Prints a message of Kafka's protocol field by field for one version or for all, from the descriptions that Kafka ships
 //! inside its clients jar.
 
+pub mod defaults;
+
 use std::fmt::Write;
 use std::fs;
 use std::ops::RangeInclusive;
@@ -47,8 +49,8 @@ pub fn known_apis() -> Result<Vec<String>, OracleError> {
 }
 
 fn describe_message(name: &str, json: &str, version: Option<i16>) -> Result<String, OracleError> {
-    let bad = |reason: String| OracleError::BadSchema { file: format!("{name}.json"), reason };
-    let message: Value = serde_json::from_str(&without_comments(json)).map_err(|e| bad(e.to_string()))?;
+    let message: Value =
+        serde_json::from_str(&without_comments(json)).map_err(|error| bad(name, error.to_string()))?;
     let valid = text_of(&message, "validVersions").unwrap_or("none");
     let flexible = text_of(&message, "flexibleVersions").unwrap_or("none");
     let mut text = String::new();
@@ -73,6 +75,10 @@ fn describe_message(name: &str, json: &str, version: Option<i16>) -> Result<Stri
     }
     text.push('\n');
     Ok(text)
+}
+
+fn bad(name: &str, reason: String) -> OracleError {
+    OracleError::BadSchema { file: format!("{name}.json"), reason }
 }
 
 fn describe_fields(text: &mut String, fields: &[Value], structs: &[Value], version: i16, depth: usize) {

@@ -1,15 +1,19 @@
-//! Spoiled requests: what a server does with headers, lengths, versions and bodies that are odd or wrong.
+//! Spoiled requests: what a server does with headers, lengths, versions and bodies that are odd or wrong; and with APIs that
+//! [`requests`](super::requests) does not know.
 //!
 //! Each begins with the valid request of its API and version. An answer that is that of the valid request is noted as "as
 //! valid", so that a difference there is told once.
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use kafka_wire_core::ApiKey;
+
 use super::record::{Findings, ranges};
 use super::requests::Question;
 use super::wire::{Outcome, framed};
 use super::world::World;
 use super::{Announced, Lines};
+use crate::oracle::schemas::defaults::Requests;
 
 /// Bytes of key, version and correlation id, before the client id.
 const FIXED_HEADER: usize = 8;
@@ -37,6 +41,11 @@ pub(super) fn observe(
     }
     ask_for_versions(world, announced, findings);
     ask_for_keys(world, announced, findings);
+    let known: BTreeSet<&str> = versions.keys().copied().collect();
+    let others = announced
+        .iter()
+        .filter(|(key, ..)| ApiKey::try_from(*key).map_or(true, |key| !known.contains(key.name())));
+    ask_others_well(world, others, findings);
 }
 
 fn spoil_all(world: &World, questions: &[&Question], findings: &mut Findings) {
@@ -142,6 +151,20 @@ fn ask_for_keys(world: &World, announced: &[Announced], findings: &mut Findings)
         };
         for version in versions {
             findings.note(&format!("key {key}/zeros"), version, outcome(zeros(world, key, version).word()));
+        }
+    }
+}
+
+/// What only the reference serves, in all its versions: well made after Kafka's descriptions, with every field at its default.
+fn ask_others_well<'a>(world: &World, others: impl Iterator<Item = &'a Announced>, findings: &mut Findings) {
+    let requests = Requests::load().expect("the descriptions of Kafka's messages are there");
+    for (key, first, last) in others {
+        for version in *first..=*last {
+            let rest = requests.after_client_id(*key, version).expect("Kafka describes what it serves");
+            let rest = rest.expect("every type is known");
+            let fixed = [&key.to_be_bytes()[..], &version.to_be_bytes(), &[0, 0, 0, 41], CLIENT_ID];
+            let answer = world.open().exchange(&framed(&[fixed.concat(), rest].concat()));
+            findings.note(&format!("key {key}/all defaults"), version, outcome(answer.word()));
         }
     }
 }

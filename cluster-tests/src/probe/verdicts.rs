@@ -1,6 +1,6 @@
-//! Which differences are meant: the table "What a client of raw bytes sees" of `docs/differences.md`.
+//! Which findings are meant: tables with a verdict in each row, like "What a client of raw bytes sees" of `docs/differences.md`.
 //!
-//! The first cell of a row holds patterns in backticks, matched against [`Difference::name`]; `*` stands for any text.
+//! The first cell of a row holds patterns in backticks, matched against the name of a finding; `*` stands for any text.
 
 use std::fs;
 
@@ -18,13 +18,18 @@ pub struct Verdicts {
 impl Verdicts {
     /// Reads `docs/differences.md`.
     pub fn load() -> Result<Verdicts, String> {
-        let path = workspace::root().join("docs/differences.md");
-        let text = fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;
-        Verdicts::parse(&text)
+        Verdicts::in_section("docs/differences.md", HEADING)
     }
 
-    fn parse(document: &str) -> Result<Verdicts, String> {
-        let (_, rest) = document.split_once(HEADING).ok_or_else(|| format!("no heading `{HEADING}`"))?;
+    /// Reads the table below a heading of a document, by its path in the tree.
+    pub fn in_section(document: &str, heading: &str) -> Result<Verdicts, String> {
+        let path = workspace::root().join(document);
+        let text = fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+        Verdicts::parse(&text, heading).map_err(|error| format!("{}: {error}", path.display()))
+    }
+
+    fn parse(document: &str, heading: &str) -> Result<Verdicts, String> {
+        let (_, rest) = document.split_once(heading).ok_or_else(|| format!("no heading `{heading}`"))?;
         let section = rest.split("\n#").next().unwrap_or(rest);
         let cells = section.lines().filter_map(|line| line.strip_prefix("| ")?.split(" |").next());
         let patterns = cells.flat_map(|cell| cell.split('`').skip(1).step_by(2)).map(str::to_owned);
@@ -33,8 +38,12 @@ impl Verdicts {
 
     /// The differences that no row covers.
     pub fn without_verdict<'a>(&self, differences: &'a [Difference]) -> Vec<&'a Difference> {
-        let covered = |name: &str| self.patterns.iter().any(|pattern| matches(pattern, name));
-        differences.iter().filter(|difference| !covered(&difference.name)).collect()
+        differences.iter().filter(|difference| !self.covers(&difference.name)).collect()
+    }
+
+    /// Whether a row covers the finding of this name.
+    pub fn covers(&self, name: &str) -> bool {
+        self.patterns.iter().any(|pattern| matches(pattern, name))
     }
 
     /// The patterns that cover nothing any more.
@@ -64,13 +73,13 @@ mod tests {
     fn patterns_cover_differences() {
         let document = "# x\n\n## What a client of raw bytes sees\n\ntext\n\n| probe | Kafka |\n|---|---|\n\
             | `Fetch/*: responses[].code`, `A/b: *` | x `not this` |\n\n## Next\n| `Z/z` | x |\n";
-        let verdicts = Verdicts::parse(document).unwrap();
+        let verdicts = Verdicts::parse(document, HEADING).unwrap();
         assert_eq!(verdicts.patterns, ["Fetch/*: responses[].code", "A/b: *"]);
         let found = [difference("Fetch/at the end: responses[].code"), difference("A/c: d")];
         let open: Vec<&str> = verdicts.without_verdict(&found).into_iter().map(|d| d.name.as_str()).collect();
         assert_eq!(open, ["A/c: d"]);
         assert_eq!(verdicts.stale(&found), ["A/b: *"]);
-        assert!(Verdicts::parse("nothing").is_err());
+        assert!(Verdicts::parse("nothing", HEADING).is_err());
     }
 
     #[test]

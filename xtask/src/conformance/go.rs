@@ -20,6 +20,10 @@ pub(super) struct Module {
     pub(super) build_args: &'static [&'static str],
     /// Addresses that stand in the sources, and what stands there instead.
     pub(super) addresses: &'static [(&'static str, &'static str)],
+    /// Adds something of ours to the copied sources before they are built.
+    pub(super) added: fn(source: &Path) -> Result<(), Failure>,
+    /// How the names of the files with tests begin.
+    pub(super) files: &'static str,
 }
 
 impl Module {
@@ -66,6 +70,7 @@ impl Module {
         if !self.addresses.is_empty() {
             super::replace(&source, "go", self.addresses)?;
         }
+        (self.added)(&source)?;
         let mut build = program("go");
         build.args(["test", "-mod=mod", "-c", "-o"]).arg(self.dir().join("tests"));
         build.args(self.build_args).arg(".").current_dir(self.package_dir());
@@ -81,7 +86,7 @@ impl Module {
                 let path = entry?.path();
                 let name =
                     path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-                if name.ends_with("_test.go") {
+                if name.starts_with(self.files) && name.ends_with("_test.go") {
                     tests.extend(test_functions(&fs::read_to_string(&path)?, words));
                 }
             }

@@ -13,6 +13,8 @@ const MODULE: Module = Module {
     package: ".",
     build_args: &[],
     addresses: &[("9092", "19392"), ("localhost", "127.0.0.1")],
+    added: |_| Ok(()),
+    files: "",
 };
 
 pub(super) const SUITE: Suite = Suite {

@@ -13,7 +13,13 @@ use crate::subject::Shape;
 
 pub(super) const SUITE: Suite = Suite {
     name: "kafka-python",
-    shape: Shape { nodes: 1, port: None, configs: &[("num.partitions", "4")], of_kafka: &[] },
+    shape: Shape {
+        nodes: 1,
+        port: None,
+        // A test has members with sessions of 3 s, to be done sooner.
+        configs: &[("num.partitions", "4"), ("group.min.session.timeout.ms", "3000")],
+        of_kafka: &[],
+    },
     at_once: 2,
     limit: LIMIT,
     prepare,

@@ -25,7 +25,7 @@ pub(super) const CLASSIC: Suite = Suite {
     shape: Shape { nodes: 1, port: None, configs: &[("num.partitions", "4")], of_kafka: ACLS },
     at_once: 4,
     limit: LIMIT,
-    prepare,
+    prepare: |offline| prepare(offline, DEFAULT),
     command: |test, bootstrap| command(test, bootstrap, &[]),
     judge,
 };
@@ -54,11 +54,32 @@ pub(super) const THREE_NODES: Suite = Suite {
     ..CLASSIC
 };
 
+/// Those that want topics to be made by nobody but themselves.
+pub(super) const NO_AUTO_CREATE: Suite = Suite {
+    name: "librdkafka-noautocreate",
+    shape: Shape {
+        nodes: 3,
+        port: None,
+        configs: &[
+            ("num.partitions", "4"),
+            ("default.replication.factor", "3"),
+            ("auto.create.topics.enable", "false"),
+        ],
+        of_kafka: ACLS,
+    },
+    prepare: |offline| prepare(offline, "noautocreate"),
+    command: |test, bootstrap| command(test, bootstrap, &["-s", "noautocreate"]),
+    ..CLASSIC
+};
+
+/// The one that tests belong to which say nothing.
+const DEFAULT: &str = "default";
+
 fn source() -> PathBuf {
     installed().join("librdkafka/source")
 }
 
-fn prepare(offline: bool) -> Result<Prepared, Failure> {
+fn prepare(offline: bool, scenario: &str) -> Result<Prepared, Failure> {
     let (carried, version) = carried_source()?;
     let how = "run `cargo xtask conformance librdkafka --install-only`";
     let dir = installed().join("librdkafka");
@@ -66,7 +87,7 @@ fn prepare(offline: bool) -> Result<Prepared, Failure> {
     let path = source().join("tests/test.c");
     let text =
         fs::read_to_string(&path).map_err(|error| Failure(format!("read {}: {error}", path.display())))?;
-    let mut tests = with_a_broker(&text);
+    let mut tests = with_a_broker(&text, scenario);
     // One test of all administration: its parts have their own lines.
     let path = source().join("tests/0081-admin.c");
     let text =
@@ -106,8 +127,8 @@ fn build(carried: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The numbers of the registered tests of the default scenario that talk to a broker, each with its first name.
-fn with_a_broker(text: &str) -> Vec<String> {
+/// The numbers of the registered tests of a scenario that talk to a broker, each with its first name.
+fn with_a_broker(text: &str, scenario: &str) -> Vec<String> {
     let registered = text.split_once("struct test tests[] = {").map_or("", |(_, rest)| rest);
     let registered = registered.split_once("{NULL}").map_or("", |(list, _)| list);
     let mut tests: Vec<String> = Vec::new();
@@ -116,7 +137,8 @@ fn with_a_broker(text: &str) -> Vec<String> {
         let (Some(name), Some(flags)) = (words.next(), words.next()) else { continue };
         let elsewhere =
             name.ends_with("_mock") || ["LOCAL", "MANUAL"].iter().any(|flag| flags.contains(flag));
-        let other_scenario = entry.contains(".scenario") && !entry.contains("default");
+        let scenarios = entry.split_once(".scenario").and_then(|(_, rest)| rest.split('"').nth(1));
+        let other_scenario = !scenarios.unwrap_or(DEFAULT).contains(scenario);
         let known = tests.iter().any(|test| test.get(..4) == name.get(..4));
         if !elsewhere && !other_scenario && !known {
             tests.push(name.to_owned());
@@ -212,7 +234,9 @@ mod tests {
             _TEST(8000_idle, TEST_F_MANUAL),
             {NULL}};
             _TEST(9999_after, 0)";
-        assert_eq!(with_a_broker(text), ["0045_subscribe_update", "0103_transactions"]);
+        assert_eq!(with_a_broker(text, DEFAULT), ["0045_subscribe_update", "0103_transactions"]);
+        let others = ["0045_subscribe_update_topic_remove", "0107_topic_recreate"];
+        assert_eq!(with_a_broker(text, "noautocreate"), others);
     }
 
     #[test]

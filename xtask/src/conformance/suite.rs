@@ -3,7 +3,7 @@
 use std::process::Command;
 use std::time::Duration;
 
-use super::{franz_go, kafka_go, kafka_python, kafka_tools, kcat, librdkafka, rust};
+use super::{franz_go, kafka_go, kafka_python, kafka_tools, kcat, librdkafka, rust, sarama};
 use crate::shell::Failure;
 use crate::subject::Shape;
 
@@ -63,7 +63,10 @@ pub(super) const SUITES: &[Suite] = &[
     librdkafka::CLASSIC,
     librdkafka::IDEMPOTENT,
     librdkafka::THREE_NODES,
+    librdkafka::NO_AUTO_CREATE,
     franz_go::SUITE,
+    franz_go::CHAOS,
+    sarama::SUITE,
     kafka_python::SUITE,
     kafka_go::SUITE,
     rust::RDKAFKA,

@@ -1,0 +1,96 @@
+//! The functional tests of sarama: five brokers, each behind a proxy that breaks connections when a test says so, and a client
+//! that is told to be of every version of Kafka, one after the other.
+//!
+//! Upstream has the brokers announce the addresses of their proxies. Here the client finds the proxy itself (its dialer is
+//! `through_proxies_test.go`), so that any cluster will do.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+use super::go::{self, Module};
+use super::installed;
+use super::suite::{LIMIT, Prepared, Suite};
+use crate::shell::{self, Failure, program};
+use crate::subject::Shape;
+
+/// The tests have the addresses of their brokers in the text, so that these must be theirs.
+const PORT: u16 = 19_394;
+/// A proxy's port is so much above its broker's.
+const DISTANCE: u16 = 100;
+/// Where toxiproxy is told what to do.
+const TOXIPROXY: &str = "http://127.0.0.1:19489";
+
+const MODULE: Module = Module {
+    name: "sarama",
+    path: "github.com/IBM/sarama",
+    package: ".",
+    build_args: &["-tags", "functional"],
+    addresses: &[
+        // The first broker is number 1.
+        ("29090+i", "19393+i"),
+        (
+            "config.ApiVersionsRequest = true\n\n\treturn config",
+            "config.ApiVersionsRequest = true\n\tconfig.Net.Proxy.Enable = true\n\t\
+             config.Net.Proxy.Dialer = throughProxies{}\n\n\treturn config",
+        ),
+    ],
+    added,
+    files: "functional",
+};
+
+pub(super) const SUITE: Suite = Suite {
+    name: "sarama",
+    shape: Shape {
+        nodes: 5,
+        port: Some(PORT),
+        configs: &[
+            ("auto.create.topics.enable", "false"),
+            ("default.replication.factor", "2"),
+            ("replica.selector.class", "org.apache.kafka.common.replica.RackAwareReplicaSelector"),
+        ],
+        of_kafka: &[
+            ("offsets.topic.replication.factor", "2"),
+            ("transaction.state.log.replication.factor", "2"),
+        ],
+    },
+    // They make the same topics anew.
+    at_once: 1,
+    limit: LIMIT.saturating_add(Duration::from_secs(300)),
+    prepare: |offline| {
+        let version = MODULE.prepare(offline)?;
+        Ok(Prepared { version, tests: MODULE.tests(&[])? })
+    },
+    command: |test, _bootstrap| {
+        let tests = MODULE.command(test);
+        let mut command = program(&own("run.sh").to_string_lossy());
+        command.arg(tests.get_program()).args(tests.get_args());
+        command.current_dir(tests.get_current_dir().unwrap_or(&shell::root()));
+        command.env("TOXIPROXY", toxiproxy()).env("TOXIPROXY_ADDR", TOXIPROXY);
+        command.env("FIRST_PORT", PORT.to_string()).env("WEIR_PROXY_DISTANCE", DISTANCE.to_string());
+        command.env("KAFKA_VERSION", "4.1.0").env("NO_PROXY", "127.0.0.1");
+        Ok(command)
+    },
+    judge: go::judge,
+};
+
+/// Our own part of the suite.
+fn own(name: &str) -> PathBuf {
+    shell::root().join("cluster-tests/conformance/sarama").join(name)
+}
+
+fn toxiproxy() -> PathBuf {
+    installed().join("sarama/toxiproxy")
+}
+
+/// Adds the dialer to the tests, and builds the proxy.
+fn added(source: &std::path::Path) -> Result<(), Failure> {
+    let dialer = "through_proxies_test.go";
+    fs::copy(own(dialer), source.join(dialer))
+        .map_err(|error| Failure(format!("copy {dialer} into {}: {error}", source.display())))?;
+    let mut build: Command = program("go");
+    build.args(["build", "-o"]).arg(toxiproxy()).arg("github.com/Shopify/toxiproxy/v2/cmd/server");
+    build.current_dir(own(""));
+    shell::run(build)
+}
