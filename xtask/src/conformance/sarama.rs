@@ -7,7 +7,6 @@
 use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
-use std::time::Duration;
 
 use super::go::{self, Module};
 use super::installed;
@@ -57,7 +56,7 @@ pub(super) const SUITE: Suite = Suite {
     },
     // They make the same topics anew.
     at_once: 1,
-    limit: LIMIT.saturating_add(Duration::from_secs(300)),
+    limit: LIMIT,
     prepare: |offline| {
         let version = MODULE.prepare(offline)?;
         Ok(Prepared { version, tests: MODULE.tests(&[])? })
