@@ -1,4 +1,4 @@
-//! What a process has used, read from `/proc`: CPU seconds (user and system, all threads) and resident memory.
+//! What a process has used, read from `/proc`: CPU seconds (user and system, all threads), resident memory, bytes read.
 
 use crate::Failure;
 use std::fs;
@@ -26,4 +26,28 @@ pub(crate) fn resident_mib(pid: u32) -> Result<f64, Failure> {
 /// Threads of the process.
 pub(crate) fn threads(pid: u32) -> Result<usize, Failure> {
     Ok(fs::read_dir(format!("/proc/{pid}/task"))?.count())
+}
+
+/// Open descriptors of the process.
+pub(crate) fn descriptors(pid: u32) -> Result<usize, Failure> {
+    Ok(fs::read_dir(format!("/proc/{pid}/fd"))?.count())
+}
+
+/// What a process has read so far, MiB.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ReadMib {
+    /// By its calls.
+    pub(crate) asked: f64,
+    /// From devices, for it; read-ahead included.
+    pub(crate) device: f64,
+}
+
+/// What the process has read.
+pub(crate) fn read_mib(pid: u32) -> Result<ReadMib, Failure> {
+    let io = fs::read_to_string(format!("/proc/{pid}/io"))?;
+    let mib = |name: &str| -> Result<f64, Failure> {
+        let value = io.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
+        Ok(value.ok_or("unexpected format of /proc/PID/io")?.trim().parse::<f64>()? / f64::from(1 << 20))
+    };
+    Ok(ReadMib { asked: mib("rchar")?, device: mib("read_bytes")? })
 }

@@ -9,6 +9,7 @@ mod controller_failover;
 mod cpu;
 mod failover;
 mod floor;
+mod idle;
 mod kafka_client;
 mod lanes;
 mod one_node;
@@ -37,6 +38,9 @@ enum Measurement {
     Startup(startup::Args),
     /// Time from start to serving clients with many partitions, after a clean stop and after SIGKILL, and what is read for it.
     Restart(restart::Args),
+    /// What partitions cost that nobody uses: resident memory, descriptors and CPU, at several numbers of them; and how long it
+    /// takes to create them.
+    Idle(idle::Args),
     /// Writes while the leader of three copies is killed (or stopped) again and again: how long they stand still.
     Failover(failover::Args),
     /// The leader of three controllers is killed (or stopped) again and again: how long metadata stands still.
@@ -62,6 +66,7 @@ fn main() -> ExitCode {
         Measurement::OneNode(args) => one_node::run(&args),
         Measurement::Startup(args) => startup::run(&args),
         Measurement::Restart(args) => restart::run(&args),
+        Measurement::Idle(args) => idle::run(&args),
         Measurement::Failover(args) => failover::run(&args),
         Measurement::ControllerFailover(args) => controller_failover::run(&args),
         Measurement::Replicated(args) => replicated::run(&args),

@@ -1,10 +1,12 @@
 //! How long a node with many partitions takes to start, after a clean stop and after SIGKILL, and what it reads for that:
-//! at three sizes of the same segments, since neither may grow with the data.
+//! at three sizes of the same segments, since neither may grow with the data. Nothing of the files is in memory before.
 
+use crate::cpu::read_mib;
+use crate::kafka_client::produce_to;
 use crate::report::{print_table, spread};
 use crate::weir::Weir;
 use crate::{Failure, clock};
-use cluster_tests::clients::{kcat, weir};
+use cluster_tests::clients::weir;
 use cluster_tests::clock::wait_until;
 use log_engine::{DataDir, DataDirOptions, Log, LogConfig, LogName, RealDisk};
 use records::{BatchBuilder, BatchHeader};
@@ -16,7 +18,10 @@ use std::time::Duration;
 /// Milliseconds; the age of the records is of no interest.
 const NOW: i64 = 1_700_000_000_000;
 const RECORD_BYTES: usize = 1024;
+/// Records of each partition that no clean stop follows.
+const RECORDS_UNCLEAN: usize = 20;
 const TOPIC: &str = "restart";
+const PAGE_BYTES: u64 = 4096;
 /// How long a new topic may take to have its directories.
 const MADE_MAX: Duration = Duration::from_secs(60);
 
@@ -40,51 +45,103 @@ pub(crate) struct Args {
 #[derive(Default)]
 struct Series {
     seconds: Vec<f64>,
-    read_mib: Vec<f64>,
+    asked_mib: Vec<f64>,
+    device_mib: Vec<f64>,
+}
+
+impl Series {
+    fn cells(&self) -> [String; 3] {
+        [spread(&self.seconds, 2), spread(&self.asked_mib, 1), spread(&self.device_mib, 1)]
+    }
 }
 
 /// Runs the measurement and prints a table.
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
-    let mut rows = vec![
-        ["data, MiB", "clean start, s", "read by it, MiB", "start after SIGKILL, s", "read by it, MiB"]
-            .map(str::to_owned)
-            .to_vec(),
+    let head = [
+        "data, MiB",
+        "seals and tails, MiB",
+        "clean start, s",
+        "read, MiB",
+        "of it from the device",
+        "start after SIGKILL, s",
+        "read, MiB",
+        "of it from the device",
     ];
+    let mut rows = vec![head.map(str::to_owned).to_vec()];
     for &kib in &args.segment_kib {
         let home = tempfile::tempdir()?;
         prepare(home.path(), args, kib)?;
+        let needed = seals_and_tails(home.path())?;
         let (mut clean, mut killed) = (Series::default(), Series::default());
         for _ in 0..args.rounds {
-            let running = start(home.path(), &mut clean)?;
+            let running = start(home.path(), args, &mut clean)?;
             // Something in every partition that no clean stop follows.
-            let lines: String = (0..20 * args.partitions).map(|n| format!("line {n}\n")).collect();
-            kcat(&running.bootstrap(), &["-P", "-t", TOPIC, "-X", "acks=1"], lines.as_bytes());
+            let count = i32::try_from(args.partitions)?;
+            let bytes = (RECORDS_UNCLEAN * args.partitions * RECORD_BYTES) as u64;
+            produce_to(&running.bootstrap(), TOPIC, count, "1", bytes, &[running.id()])?;
             running.kill()?;
-            start(home.path(), &mut killed)?.stop()?;
+            start(home.path(), args, &mut killed)?.stop()?;
         }
         let mib = args.partitions * args.segments * kib / 1024;
-        rows.push(vec![
-            mib.to_string(),
-            spread(&clean.seconds, 2),
-            spread(&clean.read_mib, 1),
-            spread(&killed.seconds, 2),
-            spread(&killed.read_mib, 1),
-        ]);
+        let mut row = vec![mib.to_string(), format!("{needed:.1}")];
+        row.extend(clean.cells().into_iter().chain(killed.cells()));
+        rows.push(row);
     }
     print_table(&rows);
     Ok(())
 }
 
-/// Starts the node and notes how long it took until clients were served, and what its process had read until then.
-fn start(home: &Path, series: &mut Series) -> Result<Weir, Failure> {
+/// Starts the node with nothing of its files in memory; notes how long it took until every copy was open, and what its
+/// process had read until then.
+fn start(home: &Path, args: &Args, series: &mut Series) -> Result<Weir, Failure> {
+    evict(home)?;
     let start = clock::now();
     let mut running = Weir::start(home)?;
-    running.wait_ready()?;
+    running.wait_open(args.partitions)?;
     series.seconds.push(start.elapsed().as_secs_f64());
-    let io = fs::read_to_string(format!("/proc/{}/io", running.id()))?;
-    let read = io.lines().find_map(|line| line.strip_prefix("rchar: ")).ok_or("no rchar")?;
-    series.read_mib.push(read.trim().parse::<f64>()? / f64::from(1 << 20));
+    let read = read_mib(running.id())?;
+    series.asked_mib.push(read.asked);
+    series.device_mib.push(read.device);
     Ok(running)
+}
+
+/// Lets the operating system forget what the files below hold.
+fn evict(home: &Path) -> Result<(), Failure> {
+    each_file(home, &mut |path| {
+        let file = fs::File::open(path)?;
+        file.sync_data()?;
+        Ok(rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed)?)
+    })
+}
+
+/// What a start may read by the design: seals, and the segments that were written last; as devices read, in pages.
+fn seals_and_tails(home: &Path) -> Result<f64, Failure> {
+    let (dir, names) = logs_below(home)?.ok_or("no logs")?;
+    let mut bytes = 0;
+    for name in names {
+        let mut segments = Vec::new();
+        each_file(&dir.join(name.to_string()), &mut |path| {
+            let pages = fs::metadata(path)?.len().next_multiple_of(PAGE_BYTES);
+            match path.extension().and_then(|extension| extension.to_str()) {
+                Some("seal") => bytes += pages,
+                Some("log") => segments.push((path.to_owned(), pages)),
+                Some(_) | None => {}
+            }
+            Ok(())
+        })?;
+        bytes += segments.into_iter().max().map_or(0, |(_, pages)| pages);
+    }
+    Ok(bytes as f64 / f64::from(1 << 20))
+}
+
+fn each_file(dir: &Path, action: &mut impl FnMut(&Path) -> Result<(), Failure>) -> Result<(), Failure> {
+    for entry in fs::read_dir(dir)?.flatten() {
+        match entry.file_type()?.is_dir() {
+            true => each_file(&entry.path(), action)?,
+            false => action(&entry.path())?,
+        }
+    }
+    Ok(())
 }
 
 /// A topic of that many partitions, and segments in each of them, written without the node.

@@ -1,16 +1,20 @@
 //! `weir dev` as a child process on a free port.
 
 use crate::{Failure, clock};
+use cluster_tests::http;
 use cluster_tests::oracle::broker::answers_api_versions;
 use cluster_tests::ports::free_port;
 use cluster_tests::process::Process;
 use cluster_tests::workspace;
+use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
 const READY_LIMIT: Duration = Duration::from_secs(20);
-const STOP_LIMIT: Duration = Duration::from_secs(20);
+const STOP_LIMIT: Duration = Duration::from_secs(60);
+/// How long a node with many partitions may take to open them.
+const OPEN_LIMIT: Duration = Duration::from_secs(300);
 
 /// The running process.
 pub(crate) struct Weir {
@@ -38,6 +42,31 @@ impl Weir {
             std::thread::sleep(Duration::from_millis(1));
         }
         Ok(())
+    }
+
+    /// Polls until so many partition copies are open and clients see them.
+    pub(crate) fn wait_open(&mut self, copies: usize) -> Result<(), Failure> {
+        let start = clock::now();
+        loop {
+            if let Some(http) = self.http()
+                && http::metric(http, "weir_storage_node_open_partitions")
+                    .is_some_and(|open| open >= copies as f64)
+                && http::get(http, "/readyz").is_some_and(|(status, _)| status == 200)
+            {
+                return Ok(());
+            }
+            if self.process.ended()?.is_some() || start.elapsed() > OPEN_LIMIT {
+                return Err(format!("{copies} copies do not open:\n{}", self.process.output()).into());
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// Where the storage node serves its metrics, once it has said so.
+    fn http(&self) -> Option<SocketAddr> {
+        let output = self.process.output();
+        let line = output.lines().find_map(|line| line.strip_prefix("  metrics  http://"))?;
+        line.split_once('/')?.0.parse().ok()
     }
 
     /// Process id.
