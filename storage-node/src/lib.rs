@@ -16,6 +16,7 @@ mod coordinator_stream;
 mod coordinators;
 #[cfg(test)]
 mod coordinators_tests;
+mod descriptors;
 mod disk;
 mod error;
 mod handle;

@@ -11,6 +11,7 @@ use crate::control_thread::ControlThread;
 use crate::controller_client::{ControllerClient, ControllerTiming};
 use crate::controller_port::ControllerPort;
 use crate::coordinators::{Coordinators, ForwardLimits};
+use crate::descriptors::DescriptorShares;
 use crate::disk::cleaner::CleanerMetrics;
 use crate::error::StartError;
 use crate::handle::{KafkaAddress, NodeHandle, Phase};
@@ -62,7 +63,8 @@ pub async fn start(config: Config) -> Result<NodeHandle, StartError> {
     let mut registry = Registry::default();
     let metrics = Metrics::register(&mut registry);
     let credentials = load_credentials(&config)?;
-    let (directories, unflushed_lost) = open_directories(&config).await?;
+    let shares = DescriptorShares::of(&config);
+    let (directories, unflushed_lost) = open_directories(&config, shares).await?;
     let keys = NodeKeys::load_or_create(&directories[0].path().join(NODE_KEYS_FILE))?;
     let listeners = bind_kafka(&config)?;
     let shard_logs = ShardLogsSlot::default();
@@ -88,8 +90,17 @@ pub async fn start(config: Config) -> Result<NodeHandle, StartError> {
     let (phase, phase_seen) = watch::channel(Phase::Starting);
     let session_state = watch::Sender::new(SessionState::default());
     let http = serve_http(&config, registry, &metrics, phase_seen.clone(), session_state.subscribe()).await?;
-    let bound =
-        Bound { directories, unflushed_lost, listeners, control, shard_logs, data, lane_server, http };
+    let bound = Bound {
+        shares,
+        directories,
+        unflushed_lost,
+        listeners,
+        control,
+        shard_logs,
+        data,
+        lane_server,
+        http,
+    };
     run(config, bound, metrics, (phase, phase_seen), session_state)
 }
 
@@ -120,6 +131,7 @@ impl Metrics {
 
 /// Everything that can be foreign, busy or taken, and is not.
 struct Bound {
+    wire_limits: kafka_wire::Limits,
     directories: Vec<DataDir>,
     /// See [`boot`].
     unflushed_lost: bool,
@@ -140,9 +152,9 @@ fn run(
     session_state: watch::Sender<SessionState>,
 ) -> Result<NodeHandle, StartError> {
     let registration = registration(&config, &bound);
-    let Bound { directories, listeners, control, shard_logs, data, lane_server, http, .. } = bound;
+    let Bound { wire_limits, directories, listeners, control, shard_logs, data, lane_server, http, .. } =
+        bound;
     let clock = Clock::start();
-    let call_max = Duration::from_millis(config.limits.controller_call_ms_max);
     let client = controller_client(&config, &control, clock)?;
     let incarnation = registration.incarnation;
     let kafka: Vec<KafkaAddress> = listeners.iter().map(kafka_address).collect();
@@ -180,7 +192,7 @@ fn run(
     let session = Session {
         controller: client,
         registration,
-        call_max,
+        call_max: Duration::from_millis(config.limits.controller_call_ms_max),
         applied: published.watch_applied(),
         stopping: stopping.subscribe(),
         healthy: partitions.watch_healthy(),
@@ -194,8 +206,10 @@ fn run(
     let (stop, stop_seen) = watch::channel(false);
     let opening = open_partitions(Arc::clone(&node), to_open, lost_copies, incarnation, metrics.node);
     following.extend([tokio::spawn(feed.run()), tokio::spawn(opening)]);
+    let wire_limits = kafka_wire::Limits { connections_max: shares.connections_max, ..config.wire_limits() };
     let supervisor = Supervisor {
         config,
+        wire_limits,
         node,
         listeners,
         wire_metrics: metrics.wire,
@@ -391,9 +405,12 @@ fn load_credentials(config: &Config) -> Result<Credentials, StartError> {
 
 /// Opens and locks the data directories; files are not for async workers.
 /// The directories, and whether unflushed writes to them may be gone.
-async fn open_directories(config: &Config) -> Result<(Vec<DataDir>, bool), StartError> {
+async fn open_directories(
+    config: &Config,
+    shares: DescriptorShares,
+) -> Result<(Vec<DataDir>, bool), StartError> {
     let (paths, cluster_id, node_id) = (config.data_dirs.clone(), config.cluster_id.clone(), config.node_id);
-    let descriptors_max = config.limits.descriptors_per_directory_max;
+    let descriptors_max = shares.files_per_directory_max;
     let open = move || {
         let open_one = |path: &std::path::PathBuf| {
             let options = DataDirOptions {

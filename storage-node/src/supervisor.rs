@@ -24,6 +24,8 @@ const LINGER_LOOK: Duration = Duration::from_millis(20);
 /// Owns the life of a node once it is bound.
 pub(crate) struct Supervisor {
     pub(crate) config: Config,
+    /// Of the connection loop, as far as the system allows what is configured.
+    pub(crate) wire_limits: kafka_wire::Limits,
     pub(crate) node: Arc<Node>,
     pub(crate) listeners: Vec<BoundListener>,
     pub(crate) wire_metrics: Arc<WireMetrics>,
@@ -100,7 +102,7 @@ impl Supervisor {
             listeners,
             Arc::new(table),
             Arc::clone(&self.node),
-            self.config.wire_limits(),
+            self.wire_limits.clone(),
             Arc::clone(&self.wire_metrics),
         );
         server.map_err(|error| NodeFailure::Door(error.to_string()))

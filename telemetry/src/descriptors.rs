@@ -16,6 +16,11 @@ pub fn raise_descriptor_limit() -> Option<u64> {
     }
 }
 
+/// How many descriptors the process may have open (none: no limit).
+pub fn descriptor_limit() -> Option<u64> {
+    getrlimit(Resource::Nofile).current
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -25,6 +30,6 @@ mod tests {
         let hard = getrlimit(Resource::Nofile).maximum;
         setrlimit(Resource::Nofile, Rlimit { current: Some(100), maximum: hard }).unwrap();
         assert_eq!(raise_descriptor_limit(), hard);
-        assert_eq!(getrlimit(Resource::Nofile).current, hard);
+        assert_eq!(descriptor_limit(), hard);
     }
 }

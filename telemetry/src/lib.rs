@@ -9,7 +9,7 @@ mod http;
 mod logging;
 mod process;
 
-pub use descriptors::raise_descriptor_limit;
+pub use descriptors::{descriptor_limit, raise_descriptor_limit};
 pub use http::{HttpConfig, HttpError, HttpServer, Readiness};
 pub use logging::{LogConfig, LogError, LogFormat, init_logging};
 pub use process::ProcessCollector;

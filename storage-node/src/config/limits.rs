@@ -34,7 +34,8 @@ pub struct Limits {
     pub departed_node_told_ms: u64,
     /// How long a metadata feed may stay behind the quorum's commit index before another controller is asked.
     pub metadata_stall_ms_max: u64,
-    /// Files that the partitions of one data directory may have open at once.
+    /// Files that the partitions of one data directory may have open at once; fewer if the system allows the process fewer
+    /// descriptors.
     pub descriptors_per_directory_max: usize,
     /// A disk that keeps a write or flush waiting for so long makes the node give up its leaderships.
     pub disk_stall_ms_max: u64,

@@ -1,0 +1,232 @@
+//! What opening a log reads: seals, and of the segment that was written last what no clean stop follows. Never more because
+//! there is more data.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by it, also in its helper functions")]
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use log_engine::{
+    DataDir, DataDirOptions, DirEntry, Disk, DiskFile, FileSystem, LockGuard, Log, LogConfig, LogName,
+    OpenMode, RecoveryReport, Sealing, SimDisk,
+};
+use parking_lot::Mutex;
+use records::{BatchBuilder, BatchHeader};
+use uuid::Uuid;
+
+const NAME: LogName = LogName { topic_id: Uuid::from_u128(5), partition: 0 };
+const NOW: i64 = 1_700_000_000_000;
+const SEGMENTS: u64 = 6;
+const BATCH_BYTES: usize = 1024;
+const DIR: &str = "data";
+
+/// Looks into segments: the first batch, the last one, and those around the beginning of an epoch; each by a few blocks of
+/// 4 KiB. And into indexes for that: by blocks of 257 entries.
+const LOOKS_MAX: u64 = 12 * (4096 + 257 * 8 + 32 * 8);
+/// Flushed ends, epochs, producers, append times.
+const SMALL_FILES_MAX: u64 = 4096;
+
+/// Bytes that were read of each file.
+#[derive(Default)]
+struct Counts(Mutex<BTreeMap<PathBuf, u64>>);
+
+impl Counts {
+    fn of(&self, suffix: &str) -> u64 {
+        let counts = self.0.lock();
+        let fit = counts.iter().filter(|(path, _)| path.extension().is_some_and(|found| found == suffix));
+        fit.map(|(_, bytes)| bytes).sum()
+    }
+
+    fn all(&self) -> u64 {
+        self.0.lock().values().sum()
+    }
+}
+
+/// Counts what is read.
+struct CountingDisk {
+    disk: Arc<SimDisk>,
+    counts: Arc<Counts>,
+}
+
+struct CountingFile {
+    file: Arc<dyn DiskFile>,
+    path: PathBuf,
+    counts: Arc<Counts>,
+}
+
+impl Disk for CountingDisk {
+    fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Arc<dyn DiskFile>> {
+        let file = self.disk.open(path, mode)?;
+        Ok(Arc::new(CountingFile { file, path: path.to_owned(), counts: self.counts.clone() }))
+    }
+
+    fn create_dir_all(&self, path: &Path) -> io::Result<()> {
+        self.disk.create_dir_all(path)
+    }
+
+    fn list(&self, dir: &Path) -> io::Result<Vec<DirEntry>> {
+        self.disk.list(dir)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.disk.rename(from, to)
+    }
+
+    fn remove_file(&self, path: &Path) -> io::Result<()> {
+        self.disk.remove_file(path)
+    }
+
+    fn remove_dir(&self, path: &Path) -> io::Result<()> {
+        self.disk.remove_dir(path)
+    }
+
+    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
+        self.disk.sync_dir(dir)
+    }
+
+    fn file_system(&self, dir: &Path) -> io::Result<Box<dyn FileSystem>> {
+        self.disk.file_system(dir)
+    }
+
+    fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn LockGuard>>> {
+        self.disk.lock(path)
+    }
+}
+
+impl DiskFile for CountingFile {
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+        *self.counts.0.lock().entry(self.path.clone()).or_default() += buf.len() as u64;
+        self.file.read_at(buf, offset)
+    }
+
+    fn read_at_warm(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+        *self.counts.0.lock().entry(self.path.clone()).or_default() += buf.len() as u64;
+        self.file.read_at_warm(buf, offset)
+    }
+
+    fn is_warm(&self, offset: u64, len: u64) -> bool {
+        self.file.is_warm(offset, len)
+    }
+
+    fn warm_up(&self, offset: u64, len: u64) {
+        *self.counts.0.lock().entry(self.path.clone()).or_default() += len;
+        self.file.warm_up(offset, len);
+    }
+
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        self.file.write_at(bytes, offset)
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        self.file.len()
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.file.set_len(len)
+    }
+
+    fn reserve(&self, offset: u64, len: u64) {
+        self.file.reserve(offset, len);
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.file.sync()
+    }
+
+    fn os_file(&self) -> Option<Arc<File>> {
+        self.file.os_file()
+    }
+}
+
+fn open(disk: &Arc<SimDisk>, counts: &Arc<Counts>) -> (DataDir, Log, RecoveryReport) {
+    let options = DataDirOptions {
+        cluster_id: "c1".into(),
+        node_id: 1,
+        new_directory_id: Uuid::from_u128(9),
+        descriptors_max: 100,
+    };
+    let counting = CountingDisk { disk: disk.clone(), counts: counts.clone() };
+    let data = DataDir::open(Arc::new(counting), Path::new(DIR), &options).unwrap();
+    let (log, report) = Log::open(&data, NAME, LogConfig::default(), NOW).unwrap();
+    (data, log, report)
+}
+
+fn append(log: &mut Log, batches: u64) {
+    for _ in 0..batches {
+        let mut builder = BatchBuilder::new().base_offset(log.end()).leader_epoch(3).producer(7, 0, 0);
+        builder.push(NOW, None, Some(&[b'x'; BATCH_BYTES]), &[]).unwrap();
+        let batch = builder.build();
+        log.append(&batch, &[BatchHeader::parse(&batch).unwrap()], NOW).unwrap();
+    }
+}
+
+fn flush(log: &mut Log) {
+    let handle = log.begin_flush().unwrap();
+    let result = handle.sync();
+    log.on_flushed(handle.done(result));
+}
+
+/// A closed log of sealed segments and one that takes appends, each of so many batches.
+fn write(disk: &Arc<SimDisk>, batches: u64) {
+    let (data, mut log, _) = open(disk, &Arc::default());
+    for segment in 0..SEGMENTS {
+        append(&mut log, batches);
+        if segment + 1 < SEGMENTS {
+            log.roll().unwrap();
+        }
+        flush(&mut log);
+    }
+    while let Some((_, sealing)) = data.seal_next(Duration::ZERO) {
+        assert_eq!(sealing.unwrap(), Sealing::Sealed);
+    }
+    log.close().unwrap();
+    data.close_clean().unwrap();
+}
+
+fn bytes_on_disk(disk: &SimDisk, suffix: &str) -> u64 {
+    let names = disk.list(&Path::new(DIR).join(NAME.to_string())).unwrap();
+    let fit = names.iter().filter(|entry| Path::new(&entry.name).extension().is_some_and(|e| e == suffix));
+    fit.map(|entry| entry.len).sum()
+}
+
+#[test]
+fn a_clean_start_reads_seals_and_looks_here_and_there() {
+    for batches in [64, 1024, 4096] {
+        let disk = SimDisk::new(1);
+        write(&disk, batches);
+        let seals = bytes_on_disk(&disk, "seal");
+        let counts = Arc::new(Counts::default());
+        let (_data, log, report) = open(&disk, &counts);
+        assert_eq!((log.end() as u64, report.seals_read as u64), (SEGMENTS * batches, SEGMENTS - 1));
+        assert_eq!(counts.of("seal"), seals);
+        let (read, data) = (counts.all(), bytes_on_disk(&disk, "log"));
+        assert!(read <= seals + LOOKS_MAX + SMALL_FILES_MAX, "{read} of {data} bytes: {:?}", counts.0.lock());
+    }
+}
+
+#[test]
+fn a_start_after_a_crash_reads_the_tail_too_and_of_other_segments_no_more() {
+    for batches in [64, 1024, 4096] {
+        let disk = SimDisk::new(1);
+        write(&disk, batches);
+        let (data, mut log, _) = open(&disk, &Arc::default());
+        append(&mut log, 10);
+        drop((data, log));
+        disk.restart_process();
+        let seals = bytes_on_disk(&disk, "seal");
+        let counts = Arc::new(Counts::default());
+        let (_data, log, report) = open(&disk, &counts);
+        assert_eq!((log.end() as u64, report.seals_read as u64), (SEGMENTS * batches + 10, SEGMENTS - 1));
+        let active = format!("{:020}.log", (SEGMENTS - 1) * batches);
+        let of_others = |path: &Path| !path.ends_with(&active);
+        let others: u64 =
+            counts.0.lock().iter().filter(|(path, _)| of_others(path)).map(|(_, bytes)| bytes).sum();
+        assert!(others <= seals + LOOKS_MAX + SMALL_FILES_MAX, "{others} bytes: {:?}", counts.0.lock());
+        let unflushed = 10 * (BATCH_BYTES as u64 + 100);
+        assert!(report.bytes_verified <= unflushed, "{report:?}");
+    }
+}
