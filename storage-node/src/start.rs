@@ -91,7 +91,7 @@ pub async fn start(config: Config) -> Result<NodeHandle, StartError> {
     let session_state = watch::Sender::new(SessionState::default());
     let http = serve_http(&config, registry, &metrics, phase_seen.clone(), session_state.subscribe()).await?;
     let bound = Bound {
-        shares,
+        limits: kafka_wire::Limits { connections_max: shares.connections_max, ..config.wire_limits() },
         directories,
         unflushed_lost,
         listeners,
@@ -131,7 +131,8 @@ impl Metrics {
 
 /// Everything that can be foreign, busy or taken, and is not.
 struct Bound {
-    wire_limits: kafka_wire::Limits,
+    /// Of the connection loop, as far as the system allows what is configured.
+    limits: kafka_wire::Limits,
     directories: Vec<DataDir>,
     /// See [`boot`].
     unflushed_lost: bool,
@@ -152,8 +153,7 @@ fn run(
     session_state: watch::Sender<SessionState>,
 ) -> Result<NodeHandle, StartError> {
     let registration = registration(&config, &bound);
-    let Bound { wire_limits, directories, listeners, control, shard_logs, data, lane_server, http, .. } =
-        bound;
+    let Bound { limits, directories, listeners, control, shard_logs, data, lane_server, http, .. } = bound;
     let clock = Clock::start();
     let client = controller_client(&config, &control, clock)?;
     let incarnation = registration.incarnation;
@@ -206,10 +206,9 @@ fn run(
     let (stop, stop_seen) = watch::channel(false);
     let opening = open_partitions(Arc::clone(&node), to_open, lost_copies, incarnation, metrics.node);
     following.extend([tokio::spawn(feed.run()), tokio::spawn(opening)]);
-    let wire_limits = kafka_wire::Limits { connections_max: shares.connections_max, ..config.wire_limits() };
     let supervisor = Supervisor {
         config,
-        wire_limits,
+        wire_limits: limits,
         node,
         listeners,
         wire_metrics: metrics.wire,
