@@ -200,11 +200,11 @@ impl ConfigDef {
         match self.allowed {
             Allowed::Between(min, max) if number < min => self.refuse(
                 double_text(number),
-                &format!("Value must be at least {min}, and no more than {max}"),
+                &format!("Value must be at least {}, and no more than {}", bound(min), bound(max)),
             ),
             Allowed::Between(min, max) if number > max => self.refuse(
                 double_text(number),
-                &format!("Value must be no more than {max}, and at least {min}"),
+                &format!("Value must be no more than {}, and at least {}", bound(max), bound(min)),
             ),
             _ => Ok(()),
         }
@@ -388,6 +388,11 @@ fn double_text(number: f64) -> String {
     if text.contains('.') { text } else { text.replace('E', ".0E") }
 }
 
+/// An end of a range: whole numbers without a fraction, unless that takes hundreds of digits.
+fn bound(number: f64) -> String {
+    if number.abs() < 1e15 { number.to_string() } else { double_text(number) }
+}
+
 fn is_partition_and_node(item: &str) -> bool {
     item.split_once(':').is_some_and(|(partition, node)| {
         [partition, node].iter().all(|part| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit()))
@@ -403,6 +408,11 @@ mod tests {
             Ok(()) => "ok".to_owned(),
             Err(message) => message,
         }
+    }
+
+    #[test]
+    fn ends_of_ranges_are_short() {
+        assert_eq!([0.5, 1.0, f64::MAX].map(bound), ["0.5", "1", "1.7976931348623157E308"]);
     }
 
     #[test]

@@ -75,14 +75,14 @@ pub static NODE_CONFIGS: &[ConfigDef] = rows! {
     "listeners", List, Some("PLAINTEXT://:9092"), Any, read_only_row =>
         "Addresses that the node listens on for clients.";
     "log.cleaner.backoff.ms", Long, Some("15000"), Min(0) =>
-        "Pause of compaction when there is nothing to do.";
-    "log.cleaner.dedupe.buffer.size", Long, Some("134217728"), Any =>
-        "Memory for the key map of compaction.";
+        "Pause of compaction when there is nothing to do; less than 100 counts as 100.";
+    "log.cleaner.dedupe.buffer.size", Long, Some("134217728"), Min(1048576) =>
+        "Memory for the key maps of compaction, of all threads together.";
     "log.cleaner.delete.retention.ms", Long, Some("86400000"), Min(0) =>
         "Default of the topic config `delete.retention.ms`.";
     "log.cleaner.enable", Boolean, Some("true"), Any, read_only_row =>
         "Whether compaction runs at all.";
-    "log.cleaner.io.max.bytes.per.second", Double, Some("1.7976931348623157E308"), Any =>
+    "log.cleaner.io.max.bytes.per.second", Double, Some("1.7976931348623157E308"), Between(1.0, f64::MAX) =>
         "Most bytes per second that compaction reads and writes.";
     "log.cleaner.max.compaction.lag.ms", Long, Some("9223372036854775807"), Min(1) =>
         "Default of the topic config `max.compaction.lag.ms`.";
