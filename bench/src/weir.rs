@@ -62,10 +62,10 @@ impl Weir {
         }
     }
 
-    /// Where the storage node serves its metrics, once it has said so.
+    /// Where the storage node serves its metrics, once it has said so. Earlier runs have said it in the same file.
     fn http(&self) -> Option<SocketAddr> {
         let output = self.process.output();
-        let line = output.lines().find_map(|line| line.strip_prefix("  metrics  http://"))?;
+        let line = output.lines().rev().find_map(|line| line.strip_prefix("  metrics  http://"))?;
         line.split_once('/')?.0.parse().ok()
     }
 
