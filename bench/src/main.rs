@@ -13,6 +13,7 @@ mod idle;
 mod kafka_client;
 mod lanes;
 mod one_node;
+mod produce_legs;
 mod replicated;
 mod report;
 mod restart;

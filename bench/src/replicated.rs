@@ -1,9 +1,10 @@
 //! acks=all on three nodes with three copies, beside Apache Kafka with three nodes: throughput, CPU of all brokers together, and
-//! the time from sending a record to its acknowledgement at a moderate rate. Weir flushes before it acknowledges and encrypts what
+//! the time from sending a record to its acknowledgement at a moderate rate, for Weir also leg by leg. Weir flushes before it acknowledges and encrypts what
 //! its nodes say to each other; Kafka does neither.
 
 use crate::cluster::{self, Profile};
-use crate::floor::Cost;
+use crate::floor::{Cost, Floor};
+use crate::produce_legs::ProduceLegs;
 use crate::report::{median, percentile, print_table, spread};
 use crate::steady_producer::SteadyProducer;
 use crate::{Failure, kafka_client};
@@ -42,6 +43,15 @@ struct Series {
     latencies: Vec<f64>,
 }
 
+/// Weir's own split of the time of requests.
+#[derive(Default)]
+struct Split {
+    /// As many bytes as it takes.
+    full: ProduceLegs,
+    /// At the moderate rate.
+    steady: ProduceLegs,
+}
+
 /// Runs the measurement and prints a table.
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let home = tempfile::tempdir()?;
@@ -55,10 +65,20 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         }
     };
     let (mut ours, mut theirs) = (Series::default(), Series::default());
+    let floor = Floor::start(home.path())?;
+    let mut least = Series::default();
+    let mut split = Split::default();
     for round in 0..args.rounds {
-        measure(&weir.bootstrap(), round, args, &weir_ids, &mut ours)?;
+        let before = ProduceLegs::scrape(&weir)?;
+        measure_throughput(&weir.bootstrap(), round, args, &weir_ids, &mut ours)?;
+        let between = ProduceLegs::scrape(&weir)?;
+        measure_latency(&weir.bootstrap(), round, args, &mut ours)?;
+        between.add_since(&before, &mut split.full);
+        ProduceLegs::scrape(&weir)?.add_since(&between, &mut split.steady);
+        least.produce.push(floor.produce(args.mib << 20)?);
         if let Some(kafka) = &kafka {
-            measure(&kafka.bootstrap(), round, args, &kafka.process_ids(), &mut theirs)?;
+            measure_throughput(&kafka.bootstrap(), round, args, &kafka.process_ids(), &mut theirs)?;
+            measure_latency(&kafka.bootstrap(), round, args, &mut theirs)?;
         }
         eprintln!("bench: round {} of {} done", round + 1, args.rounds);
     }
@@ -66,11 +86,13 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         kafka.stop()?;
     }
     weir.stop();
-    print(args, &ours, &theirs);
+    print(args, &ours, &theirs, &least);
+    split.steady.print(&format!("Weir's requests at {} records/s, leg by leg", args.rate));
+    split.full.print("Weir's requests at full speed, leg by leg");
     Ok(())
 }
 
-fn measure(
+fn measure_throughput(
     bootstrap: &str,
     round: usize,
     args: &Args,
@@ -88,6 +110,10 @@ fn measure(
         args.mib << 20,
         brokers,
     )?);
+    Ok(())
+}
+
+fn measure_latency(bootstrap: &str, round: usize, args: &Args, series: &mut Series) -> Result<(), Failure> {
     if round == 0 {
         kafka_client::create_topic_with(bootstrap, LATENCY_TOPIC, 1, 3)?;
         kafka_client::warm_up(bootstrap, LATENCY_TOPIC)?;
@@ -101,7 +127,11 @@ fn measure(
     Ok(())
 }
 
-fn print(args: &Args, ours: &Series, theirs: &Series) {
+fn print(args: &Args, ours: &Series, theirs: &Series, least: &Series) {
+    let latency = |series: &Series, part| match series.latencies.is_empty() {
+        true => "-".to_owned(),
+        false => format!("{:.2}", percentile(&series.latencies, part)),
+    };
     let row = |name: &str, series: &Series| {
         let cpu: Vec<f64> = series.produce.iter().map(|cost| cost.cpu_seconds_per_gb).collect();
         let speed: Vec<f64> = series.produce.iter().map(|cost| cost.megabytes_per_second).collect();
@@ -111,8 +141,8 @@ fn print(args: &Args, ours: &Series, theirs: &Series) {
             spread(&speed, 0),
             spread(&cpu, 2),
             format!("{:.2}", median(&our_cpu) / median(&cpu)),
-            format!("{:.2}", percentile(&series.latencies, 0.5)),
-            format!("{:.2}", percentile(&series.latencies, 0.99)),
+            latency(series, 0.5),
+            latency(series, 0.99),
         ]
     };
     let head = format!(
@@ -125,5 +155,6 @@ fn print(args: &Args, ours: &Series, theirs: &Series) {
     if !args.without_kafka {
         rows.push(row("Apache Kafka (no flush, plaintext)", theirs));
     }
+    rows.push(row("floor: one socket, one file, no copies, no flush", least));
     print_table(&rows);
 }

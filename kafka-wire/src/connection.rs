@@ -110,6 +110,7 @@ async fn read_requests<'a, S>(
             Err(reason) => return reason,
         };
         let arrived = monotonic_now();
+        context.arrived = arrived;
         let (route, answer, memory) = match start(shared, stream, &mut context, frame, backlog).await {
             Ok(started) => started,
             Err(reason) => return reason,
@@ -255,8 +256,9 @@ async fn finish<S>(
 ) -> Result<(), CloseReason> {
     let metrics = &shared.routes[settled.route];
     let bytes = settled.outcome.response_bytes();
+    let mut observer = None;
     match settled.outcome {
-        Outcome::Respond(frame) => {
+        Outcome::Respond(frame, on_written) => {
             let written = writer.write(&frame.parts).await;
             if written.is_err() {
                 metrics.failures.inc();
@@ -264,6 +266,7 @@ async fn finish<S>(
             written?;
             backlog.bytes.fetch_sub(bytes, Ordering::Relaxed);
             backlog.written.notify_waiters();
+            observer = on_written;
         }
         Outcome::Silence => {}
         Outcome::Close(reason) => {
@@ -272,6 +275,10 @@ async fn finish<S>(
         }
     }
     metrics.response_bytes.inc_by(bytes as u64);
-    metrics.seconds.observe(monotonic_now().saturating_duration_since(settled.arrived).as_secs_f64());
+    let written = monotonic_now();
+    metrics.seconds.observe(written.saturating_duration_since(settled.arrived).as_secs_f64());
+    if let Some(observer) = observer {
+        observer.on_written(written);
+    }
     Ok(())
 }

@@ -10,6 +10,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::time::Instant;
 
 use bytes::Bytes;
 use futures_util::FutureExt;
@@ -18,6 +19,7 @@ use kafka_wire_core::{Gathered, Reader, Request, RequestHeader, Str};
 use tokio_util::sync::CancellationToken;
 
 use crate::api_versions::{self, ClientSoftware, Features, ServerIdentity};
+use crate::clock::monotonic_now;
 use crate::close_reason::CloseReason;
 use crate::config::ListenerInfo;
 
@@ -32,6 +34,8 @@ pub struct RequestContext {
     pub api_version: i16,
     /// The client's number for this request.
     pub correlation_id: i32,
+    /// When the last byte of the request was here.
+    pub arrived: Instant,
     /// The client's name for itself; any text, to be escaped in logs.
     pub client_id: Option<Str>,
     /// The client's address, IPv4-mapped ones as IPv4.
@@ -58,6 +62,7 @@ impl RequestContext {
         Self {
             api_version: 0,
             correlation_id: 0,
+            arrived: monotonic_now(),
             client_id: None,
             client_host: peer.ip().to_canonical(),
             client_port: peer.port(),
@@ -74,10 +79,41 @@ impl RequestContext {
 pub enum Reply<T> {
     /// Send this response.
     Response(T),
+    /// Send this response, and tell when it was written.
+    Observed(T, OnWritten),
     /// Send nothing: a Produce with acks=0 that went well.
     Silence,
     /// Close the connection, with a reason for the log: a Produce with acks=0 that failed, a failed login.
     Close(Cow<'static, str>),
+}
+
+/// Told when the last byte of a response is in the socket's buffer, or in the kernel's hands by `sendfile`; never if the
+/// connection ends before.
+#[derive(Clone)]
+pub struct OnWritten(Arc<dyn Fn(Instant) + Send + Sync>);
+
+impl OnWritten {
+    /// Calls `observe` with that time. It runs on the connection's task and must not wait.
+    pub fn new(observe: impl Fn(Instant) + Send + Sync + 'static) -> Self {
+        Self(Arc::new(observe))
+    }
+
+    /// The response was written at `at`.
+    pub fn on_written(&self, at: Instant) {
+        (self.0)(at);
+    }
+}
+
+impl PartialEq for OnWritten {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl std::fmt::Debug for OnWritten {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("OnWritten")
+    }
 }
 
 impl<T> From<T> for Reply<T> {
@@ -89,8 +125,8 @@ impl<T> From<T> for Reply<T> {
 /// What remains to be done for a request once its handler is through.
 #[derive(Debug)]
 pub(crate) enum Outcome {
-    /// The response frame.
-    Respond(Gathered),
+    /// The response frame, and who wants to know when it was written.
+    Respond(Gathered, Option<OnWritten>),
     /// No response.
     Silence,
     /// The connection ends.
@@ -101,7 +137,7 @@ impl Outcome {
     /// Bytes that go to the socket.
     pub(crate) fn response_bytes(&self) -> usize {
         match self {
-            Self::Respond(frame) => frame.len,
+            Self::Respond(frame, _) => frame.len,
             Self::Silence | Self::Close(_) => 0,
         }
     }
@@ -231,6 +267,10 @@ async fn answered<R: Request, O: Into<Reply<R::Response>>>(
 ) -> Outcome {
     match AssertUnwindSafe(answer).catch_unwind().await.map(Into::into) {
         Ok(Reply::Response(response)) => encode::<R>(&response, place),
+        Ok(Reply::Observed(response, on_written)) => match encode::<R>(&response, place) {
+            Outcome::Respond(frame, _) => Outcome::Respond(frame, Some(on_written)),
+            outcome @ (Outcome::Silence | Outcome::Close(_)) => outcome,
+        },
         Ok(Reply::Silence) => Outcome::Silence,
         Ok(Reply::Close(reason)) => Outcome::Close(CloseReason::Handler { api: place.api, reason }),
         Err(_panic) => Outcome::Close(CloseReason::Panicked { api: place.api }),
@@ -240,7 +280,7 @@ async fn answered<R: Request, O: Into<Reply<R::Response>>>(
 /// Encodes a response frame: length, header, body.
 pub(crate) fn encode<R: Request>(response: &R::Response, place: Place) -> Outcome {
     match R::response_frame(response, place.version, place.correlation_id) {
-        Ok(frame) => Outcome::Respond(frame),
+        Ok(frame) => Outcome::Respond(frame, None),
         Err(error) => Outcome::Close(CloseReason::EncodeFailed {
             api: place.api,
             version: place.version,

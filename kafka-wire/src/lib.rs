@@ -27,6 +27,8 @@ mod warm_pages;
 pub use api_versions::{ClientSoftware, Features};
 pub use client::{Client, ClientConfig, ClientError, Connection, NodeAddress};
 pub use config::{HostPort, HostPortError, Limits, LimitsError, ListenerConfig, ListenerInfo};
-pub use dispatch::{ApiTable, ConnectionId, Reply, RequestContext, Route, TableError, route, staged};
+pub use dispatch::{
+    ApiTable, ConnectionId, OnWritten, Reply, RequestContext, Route, TableError, route, staged,
+};
 pub use listener::{BindError, BoundListener, Server, bind_listeners};
 pub use metrics::WireMetrics;

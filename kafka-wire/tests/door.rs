@@ -86,6 +86,26 @@ async fn acks_0_is_silent_and_its_error_closes() {
 }
 
 #[tokio::test]
+async fn an_observer_is_told_once_the_answer_is_written_in_its_turn() {
+    let door = open_door(Limits::default());
+    let mut raw = Raw::connect(door.address).await;
+    raw.send(&produce_request(-1), 9, 1).await;
+    let mut observed = produce_request(-1);
+    observed.transactional_id = Some(Str::from("observe"));
+    raw.send(&observed, 9, 2).await;
+    door.fake.saw("queued 2").await;
+    door.fake.release(2);
+    door.fake.saw("answered 2").await;
+    // The first request's answer goes before it.
+    assert!(!door.fake.steps.borrow().contains(&"written 2".to_owned()));
+    door.fake.release(1);
+    for id in 1..=2 {
+        assert_eq!(raw.receive::<ProduceRequest>(9, id).await.throttle_time_ms, id);
+    }
+    door.fake.saw("written 2").await;
+}
+
+#[tokio::test]
 async fn too_new_api_versions_are_answered_in_version_0() {
     let door = open_door(Limits::default());
     let mut raw = Raw::connect(door.address).await;

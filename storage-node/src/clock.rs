@@ -25,6 +25,12 @@ impl Clock {
         Millis(millis(self.elapsed()))
     }
 
+    /// Now, for measuring how long something takes.
+    #[expect(clippy::disallowed_methods, reason = "the one place that reads the monotonic clock")]
+    pub(crate) fn now(&self) -> Instant {
+        Instant::now()
+    }
+
     /// Time since this clock was started; never goes back.
     #[expect(clippy::disallowed_methods, reason = "the one place that reads the monotonic clock")]
     pub(crate) fn elapsed(&self) -> Duration {

@@ -26,6 +26,7 @@ mod metrics;
 mod node;
 mod open_partitions;
 mod partition;
+mod produce_legs;
 mod producer_ids;
 mod published_image;
 mod repairer;

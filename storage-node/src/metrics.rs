@@ -7,6 +7,8 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use proto_types::ids::MetadataIndex;
 
+use crate::produce_legs::ProduceLegs;
+
 /// Metrics named `weir_storage_node_*`.
 #[derive(Debug, Default)]
 pub(crate) struct NodeMetrics {
@@ -18,6 +20,7 @@ pub(crate) struct NodeMetrics {
     admin_requests: Family<OutcomeLabel, Counter>,
     forwards: Family<OutcomeLabel, Counter>,
     stale_answers: Counter,
+    produce_legs: ProduceLegs,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -69,7 +72,13 @@ impl NodeMetrics {
             "Answers of coordinators dropped because the shard had a newer owner",
             metrics.stale_answers.clone(),
         );
+        metrics.produce_legs.register(sub);
         metrics
+    }
+
+    /// Where producers' time goes.
+    pub(crate) fn produce_legs(&self) -> &ProduceLegs {
+        &self.produce_legs
     }
 
     pub(crate) fn on_heartbeat(&self, answered: bool) {

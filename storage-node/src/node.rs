@@ -135,6 +135,11 @@ impl Node {
         &self.partitions
     }
 
+    /// What the node counts about itself.
+    pub(crate) fn metrics(&self) -> &NodeMetrics {
+        &self.metrics
+    }
+
     /// The clocks.
     pub(crate) fn clock(&self) -> Clock {
         self.clock

@@ -4,6 +4,7 @@
 //! of the node speaks to one copy: writes go through the queue of the log thread that owns it (`crate::disk`), reads go to
 //! the log's files directly, guided by the published view. Nothing else knows that there is a channel.
 
+pub(crate) mod batch_times;
 pub(crate) mod fetch_wait;
 pub(crate) mod handle;
 pub(crate) mod metrics;
@@ -15,6 +16,7 @@ pub(crate) mod stalling_disk;
 pub(crate) mod tail;
 pub(crate) mod validation;
 
+pub(crate) use batch_times::BatchTimes;
 pub(crate) use handle::{PartitionHandle, ProduceOutcome, ValidBatch};
 pub(crate) use metrics::PartitionMetrics;
 pub(crate) use registry::{Lookup, PartitionLimits, Partitions, PartitionsConfig};

@@ -182,6 +182,7 @@ pub(crate) fn context_on(listener: &str, api_version: i16) -> RequestContext {
     RequestContext {
         api_version,
         correlation_id: 1,
+        arrived: Clock::start().now(),
         client_id: None,
         client_host: IpAddr::V4(Ipv4Addr::LOCALHOST),
         client_port: 1,

@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use kafka_wire::{
-    ApiTable, Features, Limits, ListenerConfig, Reply, RequestContext, Server, WireMetrics, route, staged,
+    ApiTable, Features, Limits, ListenerConfig, OnWritten, Reply, RequestContext, Server, WireMetrics, route,
+    staged,
 };
 use kafka_wire_core::messages::describe_group_offsets::{
     DescribeGroupOffsetsRequest, DescribeGroupOffsetsResponse, DescribedGroupOffsetsTopic,
@@ -71,7 +72,7 @@ async fn produce(
     context: RequestContext,
     request: ProduceRequest,
 ) -> impl Future<Output = Reply<ProduceResponse>> {
-    let id = context.correlation_id;
+    let (id, arrived) = (context.correlation_id, context.arrived);
     let (open, gate) = oneshot::channel();
     fake.gates.lock().insert(id, open);
     tokio::task::yield_now().await;
@@ -85,6 +86,14 @@ async fn produce(
         }
         let _cut = gate.await;
         fake.step(format!("answered {id}"));
+        if request.transactional_id.as_deref() == Some("observe") {
+            let response = ProduceResponse { throttle_time_ms: id, ..ProduceResponse::default() };
+            let observe = move |written| {
+                assert!(written >= arrived);
+                fake.step(format!("written {id}"));
+            };
+            return Reply::Observed(response, OnWritten::new(observe));
+        }
         Reply::Response(ProduceResponse { throttle_time_ms: id, ..ProduceResponse::default() })
     }
 }

@@ -1,6 +1,7 @@
 //! Everything that a log thread can be told.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use bytes::Bytes;
 use log_engine::{CompactedSegment, Compaction, CompactionRequest, FinishedCompaction, FlushDone, Installed};
@@ -97,6 +98,8 @@ pub(crate) struct Produce {
     pub(crate) acks: Acks,
     /// Monotonic; until when a producer with `acks=all` waits.
     pub(crate) deadline: Millis,
+    /// When it was validated.
+    pub(crate) offered: Instant,
     pub(crate) reply: oneshot::Sender<Result<ProduceOutcome, ProduceError>>,
     pub(crate) permit: Permit,
 }

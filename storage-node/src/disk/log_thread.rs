@@ -355,6 +355,7 @@ impl Running {
             fence: Fence::default(),
             clock: self.housekeeping.append_clock(),
             space: self.space.gate(),
+            stations_clock: self.thread.clock,
         });
         let thread = &self.thread;
         let slot = Slot::new(

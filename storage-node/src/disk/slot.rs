@@ -7,6 +7,7 @@ mod marker;
 mod replicate;
 mod retain;
 mod shard;
+mod stations;
 mod unread;
 
 use std::collections::HashMap;
@@ -17,8 +18,8 @@ use log_engine::{AppendError, DetachedLog, FlushDone, FlushHandle, Log};
 use proto_types::ids::{LeaderEpoch, Millis, NodeId, Offset};
 use records::{BatchHeader, TimestampType};
 use storage_node_core::{
-    Action, DeleteRecordsError, Input, Isolation, LogFacts, ProduceError, Produced, ProducerStamp, Proposal,
-    Replica, Standing, Ticket, View,
+    Acks, Action, DeleteRecordsError, Input, Isolation, LogFacts, ProduceError, Produced, ProducerStamp,
+    Proposal, Replica, Standing, Ticket, View,
 };
 use tokio::sync::oneshot;
 
@@ -34,6 +35,7 @@ use crate::replication::Replication;
 use crate::replication::follower_session::LogEnds;
 use replicate::Replicating;
 use shard::{ShardState, WaitingShard};
+use stations::{AwaitedFlushes, Stations};
 use unread::Unread;
 
 /// Somebody who waits for an answer.
@@ -47,6 +49,8 @@ struct WaitingProduce {
     reply: oneshot::Sender<Result<ProduceOutcome, ProduceError>>,
     /// The append time that the batch was stamped with, −1 without.
     log_append_time: i64,
+    /// With `acks=all`: where it has been so far.
+    stations: Option<Stations>,
 }
 
 /// The batch that is being decided about.
@@ -71,6 +75,8 @@ pub(crate) struct Slot {
     /// Files of logs that were dropped, for somebody who has time to remove them.
     pub(crate) dropped_logs: Vec<DetachedLog>,
     next_ticket: u64,
+    /// Whose time of reaching the disk is to be noted.
+    awaited_flushes: AwaitedFlushes,
     /// Appends that are not committed.
     uncommitted: Unread,
     /// Appends that are not decided: not committed, or behind an open transaction.
@@ -115,6 +121,7 @@ impl Slot {
             replicating: Replicating::new(replication),
             dropped_logs: Vec::new(),
             next_ticket: 0,
+            awaited_flushes: AwaitedFlushes::default(),
             uncommitted: Unread::default(),
             undecided: Unread::default(),
             flush_wanted: false,
@@ -171,7 +178,11 @@ impl Slot {
             }),
             deadline: produce.deadline,
         };
-        let waiting = WaitingProduce { reply: produce.reply, log_append_time: -1 };
+        let stations = match produce.acks {
+            Acks::All => Some(Stations::new(produce.offered, self.clock.now())),
+            Acks::None | Acks::Leader => None,
+        };
+        let waiting = WaitingProduce { reply: produce.reply, log_append_time: -1, stations };
         self.waiting.insert(ticket, Waiting::Produce(waiting));
         let mut batch = Some(Batch { bytes: produce.bytes, header, _permit: produce.permit });
         self.run(Input::Propose(proposal), &mut batch);
@@ -209,8 +220,7 @@ impl Slot {
                 Some(handle)
             }
             None => {
-                let end = Offset(self.log.flushed());
-                self.step(Input::Flushed { end });
+                self.on_disk(Offset(self.log.flushed()));
                 None
             }
         }
@@ -237,8 +247,14 @@ impl Slot {
             self.flush_again = true;
         } else {
             self.metrics.on_flush();
-            self.step(Input::Flushed { end: Offset(end) });
+            self.on_disk(Offset(end));
         }
+    }
+
+    /// Everything below `end` is on the disk.
+    fn on_disk(&mut self, end: Offset) {
+        self.note_flushed(end);
+        self.step(Input::Flushed { end });
     }
 
     /// Forgets idempotent producers that were idle too long.
@@ -359,6 +375,7 @@ impl Slot {
                 // there, and what no flush has confirmed is read again after a crash.
                 self.flush_wanted |= appended.rolled;
                 self.note_uncommitted(Offset(appended.end), size);
+                self.note_appended(ticket, Offset(appended.end));
                 if let Some(Waiting::Shard(waiting)) = self.waiting.get_mut(&ticket) {
                     let facts = waiting.appended_at(base_offset, Offset(appended.end));
                     self.note_shard_append(facts);
@@ -422,6 +439,7 @@ impl Slot {
                 None => waiting.log_append_time,
             },
             log_start: produced.log_start,
+            times: waiting.stations.and_then(|stations| stations.committed_at(self.clock.now())),
         });
         if outcome.is_err() {
             self.metrics.on_refusal();

@@ -11,6 +11,7 @@ use kafka_wire_core::messages::{
     delete_records, describe_log_dirs, fetch, list_offsets, offset_for_leader_epoch, produce,
 };
 use kafka_wire_core::{ErrorCode, Part, Records, Region};
+use prometheus_client::registry::Registry;
 use proto_types::ids::{LeaderEpoch, NodeId, PartitionEpoch};
 use proto_types::metadata::{ConfigResource, MetadataChange, PartitionState, topic_partition};
 use records::{BatchBuilder, Compression};
@@ -88,7 +89,7 @@ impl World {
 
     async fn produce(&self, acks: i16, partition: i32, batch: Vec<u8>) -> produce::PartitionProduceResponse {
         match self.produce_raw(9, acks, partition, batch).await {
-            Reply::Response(mut response) => {
+            Reply::Response(mut response) | Reply::Observed(mut response, _) => {
                 crate::test_node::assert_encodes::<produce::ProduceRequest>(&response, 9);
                 response.responses.remove(0).partition_responses.remove(0)
             }
@@ -297,6 +298,41 @@ async fn every_kind_of_acks() {
     assert!(matches!(damaged, Reply::Close(_)), "{damaged:?}");
 }
 
+/// Of a metric's text: what stands behind `series`.
+fn metric(text: &str, series: &str) -> f64 {
+    let value = text.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
+    value.unwrap_or_else(|| panic!("{series} is not in {text}")).parse().unwrap()
+}
+
+#[tokio::test]
+async fn the_legs_of_committed_requests_count_each_once_and_add_up() {
+    let world = World::new(&[]).await;
+    let node = &world.test.node;
+    for n in 0..5 {
+        let answer = world.produce_raw(9, -1, n % 3, batch(&["measured"])).await;
+        let Reply::Observed(_, on_written) = answer else { panic!("{answer:?}") };
+        on_written.on_written(node.clock().now());
+    }
+    world.append(0, idempotent(7, 0, &["x"])).await;
+    // Not those that nobody waits for, that are here already, or that were refused.
+    for (acks, batch) in [(1, batch(&["one"])), (-1, idempotent(7, 0, &["x"])), (-1, vec![7; 100])] {
+        let answer = world.produce_raw(9, acks, 0, batch).await;
+        assert!(matches!(answer, Reply::Response(_)), "{answer:?}");
+    }
+    let mut registry = Registry::default();
+    node.metrics().produce_legs().register(&mut registry);
+    let mut text = String::new();
+    prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+    let mut sum = 0.0;
+    for leg in ["receive", "queue", "append", "flush", "followers", "answer"] {
+        assert_eq!(metric(&text, &format!("produce_leg_seconds_count{{leg=\"{leg}\"}}")), 5.0, "{leg}");
+        sum += metric(&text, &format!("produce_leg_seconds_sum{{leg=\"{leg}\"}}"));
+    }
+    assert_eq!(metric(&text, "produce_seconds_count"), 5.0);
+    let whole = metric(&text, "produce_seconds_sum");
+    assert!(whole > 0.0 && (sum - whole).abs() < 1e-6, "legs {sum}, whole {whole}");
+}
+
 #[tokio::test]
 async fn pipelined_batches_keep_their_order() {
     let world = World::new(&[]).await;
@@ -305,7 +341,7 @@ async fn pipelined_batches_keep_their_order() {
         answers.push(world.queue(9, -1, 0, batch(&[&n.to_string()])).await);
     }
     for (n, answer) in answers.into_iter().enumerate() {
-        let Reply::Response(response) = answer.await else { panic!() };
+        let Reply::Observed(response, _) = answer.await else { panic!() };
         assert_eq!(response.responses[0].partition_responses[0].base_offset, n as i64);
     }
     let expected: Vec<_> = (0..200).map(|n| n.to_string()).collect();

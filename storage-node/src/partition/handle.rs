@@ -15,9 +15,11 @@ use records::BatchHeader;
 use storage_node_core::{Acks, DeleteRecordsError, ProduceError, Standing, View};
 use tokio::sync::oneshot;
 
+use super::batch_times::BatchTimes;
 use super::fetch_wait::FetchWaiters;
 use super::settings::TopicSettings;
 use super::tail::Tail;
+use crate::clock::Clock;
 use crate::disk::event::{
     AppendToShard, DeleteRecords, DescribeFollowers, Event, FollowersOf, LedPartition, MarkerToWrite,
     Produce, WriteMarker,
@@ -41,6 +43,8 @@ pub(crate) struct ProduceOutcome {
     /// Milliseconds of the append where the topic has `LogAppendTime`, else −1.
     pub(crate) log_append_time: i64,
     pub(crate) log_start: Offset,
+    /// Of a batch with `acks=all` that is committed, unless it is a repetition.
+    pub(crate) times: Option<BatchTimes>,
 }
 
 /// The answer to a batch, in time. Dropping it forgets the answer, not the batch.
@@ -78,6 +82,8 @@ pub(crate) struct Shared {
     /// The clock and the room of the data directory.
     pub(crate) clock: AppendClock,
     pub(crate) space: Arc<SpaceGate>,
+    /// By which the way of a batch is timed.
+    pub(crate) stations_clock: Clock,
 }
 
 /// The newest coordinator epoch that has claimed a partition of an internal topic. Written by the partition's owner alone.
@@ -189,6 +195,7 @@ impl PartitionHandle {
         if self.view().standing == Standing::Failed {
             return Err(ProduceError::LogFailed);
         }
+        let offered = self.shared.stations_clock.now();
         let (reply, answer) = oneshot::channel();
         let permit =
             self.shared.queue.permit(batch.bytes.len()).await.map_err(|_| ProduceError::NotLeader)?;
@@ -198,6 +205,7 @@ impl PartitionHandle {
             header: batch.header,
             acks,
             deadline,
+            offered,
             reply,
             permit,
         };

@@ -14,7 +14,8 @@ use crate::disk::event::MarkerToWrite;
 use crate::partition::stalling_disk::StallingDisk;
 use crate::partition::tail::TailBudget;
 use crate::partition::{
-    Lookup, PartitionHandle, PartitionLimits, PartitionMetrics, Partitions, PartitionsConfig, ValidBatch,
+    Lookup, PartitionHandle, PartitionLimits, PartitionMetrics, Partitions, PartitionsConfig, ProduceOutcome,
+    ValidBatch,
 };
 use crate::published_image::PublishedImage;
 use crate::test_node::{live_node, topic, topic_id};
@@ -194,16 +195,25 @@ impl Node {
     async fn produce_with(
         &self,
         partition: i32,
-        mut builder: BatchBuilder,
+        builder: BatchBuilder,
         value: &[u8],
     ) -> Result<Offset, ProduceError> {
+        self.outcome_of(partition, builder, value).await.map(|outcome| outcome.base_offset)
+    }
+
+    async fn outcome_of(
+        &self,
+        partition: i32,
+        mut builder: BatchBuilder,
+        value: &[u8],
+    ) -> Result<ProduceOutcome, ProduceError> {
         builder.push(1_000, None, Some(value), &[]).expect("small");
         let bytes = Bytes::from(builder.build());
         let header = BatchHeader::parse(&bytes).expect("just built");
         let deadline = Millis(self.clock.monotonic().0 + 20_000);
         let batch = ValidBatch { bytes, header };
         let pending = self.handle(partition).produce(batch, Acks::All, deadline).await?;
-        pending.outcome().await.map(|outcome| outcome.base_offset)
+        pending.outcome().await
     }
 
     /// All bytes of a partition, with the offset after them.
@@ -352,6 +362,30 @@ async fn a_lane_that_breaks_loses_and_doubles_nothing() {
         assert_eq!(leader.produce(0, b"after").await, Ok(Offset(2 * round + 1)));
     }
     assert_eq!(follower.log(0), leader.log(0));
+    world.close().await;
+}
+
+/// A producer's time goes where it is spent: while the follower is out of reach, to waiting for it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn waiting_for_a_follower_is_told_from_waiting_for_the_disk() {
+    let world = World::start(1, small_limits()).await;
+    let leader = &world.nodes[&1];
+    leader.produce(0, b"the session is there").await.expect("both nodes take it");
+    let mut is_told = false;
+    // The disk of a busy machine may take long too; then they are apart for longer.
+    for apart_ms in [50, 500, 5_000].into_iter().take_while(|_| !is_told) {
+        let apart = Duration::from_millis(apart_ms);
+        world.network.partition(address(1), address(2));
+        let mut waiting = Box::pin(leader.outcome_of(0, BatchBuilder::new(), b"nobody hears this"));
+        assert!(tokio::time::timeout(apart, &mut waiting).await.is_err(), "it must wait");
+        world.network.heal(address(1), address(2));
+        let times = waiting.await.expect("both nodes take it").times.expect("it came by all stations");
+        let stations = [times.offered, times.taken, times.appended, times.flushed, times.committed];
+        assert!(stations.is_sorted(), "{stations:?}");
+        assert!(times.committed - times.offered >= apart, "{times:?}");
+        is_told = times.committed - times.flushed > apart / 2;
+    }
+    assert!(is_told, "the time went to the follower");
     world.close().await;
 }
 

@@ -36,7 +36,7 @@ impl Slot {
             timestamp: now_ms,
             deadline,
         };
-        let waiting = WaitingProduce { reply, log_append_time: -1 };
+        let waiting = WaitingProduce { reply, log_append_time: -1, stations: None };
         self.waiting.insert(ticket, Waiting::Produce(waiting));
         let mut batch = Some(Batch { bytes: bytes.into(), header, _permit: permit });
         self.run(Input::ProposeMarker(proposal), &mut batch);

@@ -5,9 +5,10 @@
 //! an answer to acks=0: success is silence, failure ends the connection.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use bytes::Bytes;
-use kafka_wire::{Reply, RequestContext};
+use kafka_wire::{OnWritten, Reply, RequestContext};
 use kafka_wire_core::messages::produce::{
     BatchIndexAndErrorMessage, LeaderIdAndEpoch, NodeEndpoint, PartitionProduceData,
     PartitionProduceResponse, ProduceRequest, ProduceResponse, TopicProduceData, TopicProduceResponse,
@@ -23,7 +24,7 @@ use crate::kafka::find_partition::{self, TopicKey};
 use crate::node::Node;
 use crate::partition::handle::PendingProduce;
 use crate::partition::validation::{self, InvalidBatch, RecordError};
-use crate::partition::{PartitionHandle, ProduceOutcome, ValidBatch};
+use crate::partition::{BatchTimes, PartitionHandle, ProduceOutcome, ValidBatch};
 
 /// From this version on topics are named by id.
 const TOPIC_ID_MIN: i16 = 13;
@@ -37,6 +38,7 @@ pub(crate) async fn handle(
 ) -> impl Future<Output = Reply<ProduceResponse>> {
     let version = context.api_version;
     let listener = Arc::clone(&context.listener);
+    let arrived = context.arrived;
     let ProduceRequest { transactional_id, acks: asked_acks, timeout_ms, topic_data } = request;
     // These are slices of the frame too. What keeps the frame keeps a batch from being patched in place.
     drop((context, transactional_id));
@@ -67,8 +69,9 @@ pub(crate) async fn handle(
     async move {
         let mut response = ProduceResponse::default();
         let mut failure = None;
+        let mut times = RequestTimes::default();
         for topic in topics {
-            let answer = answer_topic(topic, &mut failure).await;
+            let answer = answer_topic(topic, &mut failure, &mut times).await;
             response.responses.push(answer);
         }
         match (acks, failure) {
@@ -78,7 +81,7 @@ pub(crate) async fn handle(
                 if version >= LEADER_HINT_MIN {
                     name_leaders(&node.image(), &listener.name, version, &mut response);
                 }
-                Reply::Response(response)
+                times.observed(node, arrived, response)
             }
         }
     }
@@ -88,6 +91,43 @@ struct QueuedTopic {
     name: Str,
     key: TopicKey,
     answers: Vec<(i32, Result<PendingProduce, Refusal>)>,
+}
+
+/// The times of a request's batches.
+#[derive(Default)]
+struct RequestTimes {
+    /// Of the batch that was committed last so far.
+    last: Option<BatchTimes>,
+    /// A batch was not committed, or nobody waited for that.
+    incomplete: bool,
+}
+
+impl RequestTimes {
+    fn note(&mut self, times: Option<BatchTimes>) {
+        let Some(times) = times else {
+            self.incomplete = true;
+            return;
+        };
+        if self.last.is_none_or(|last| last.committed <= times.committed) {
+            self.last = Some(times);
+        }
+    }
+
+    /// The response, with a look at the clock once it is written, if all of its batches were committed.
+    fn observed(
+        self,
+        node: Arc<Node>,
+        arrived: Instant,
+        response: ProduceResponse,
+    ) -> Reply<ProduceResponse> {
+        match self.last.filter(|_| !self.incomplete) {
+            Some(last) => {
+                let observe = move |written| node.metrics().produce_legs().observe(arrived, &last, written);
+                Reply::Observed(response, OnWritten::new(observe))
+            }
+            None => Reply::Response(response),
+        }
+    }
 }
 
 /// Why a batch was not queued.
@@ -173,13 +213,18 @@ fn in_one_piece(records: Option<Records>) -> Bytes {
 }
 
 /// Waits for the answers of a topic's partitions. The first failure is noted in words.
-async fn answer_topic(topic: QueuedTopic, failure: &mut Option<String>) -> TopicProduceResponse {
+async fn answer_topic(
+    topic: QueuedTopic,
+    failure: &mut Option<String>,
+    times: &mut RequestTimes,
+) -> TopicProduceResponse {
     let mut partition_responses = Vec::with_capacity(topic.answers.len());
     for (index, queued) in topic.answers {
         let outcome = match queued {
             Ok(pending) => pending.outcome().await.map_err(Refusal::from),
             Err(refusal) => Err(refusal),
         };
+        times.note(outcome.as_ref().ok().and_then(|outcome| outcome.times));
         if let Err(refusal) = &outcome
             && failure.is_none()
         {
