@@ -518,7 +518,11 @@ async fn sessions_send_what_is_new() {
 #[tokio::test]
 async fn topics_are_found_by_id_from_version_thirteen() {
     let world = World::new(&[]).await;
-    let Reply::Response(response) = world.produce_raw(13, -1, 0, batch(&["x"])).await else { panic!() };
+    let (Reply::Response(response) | Reply::Observed(response, _)) =
+        world.produce_raw(13, -1, 0, batch(&["x"])).await
+    else {
+        panic!()
+    };
     crate::test_node::assert_encodes::<produce::ProduceRequest>(&response, 13);
     assert_eq!(response.responses[0].topic_id, topic_id(1).0);
     assert_eq!(response.responses[0].partition_responses[0].error_code, ErrorCode::None);

@@ -68,7 +68,7 @@ impl World {
         };
         let node = Arc::clone(&self.test.node);
         let answer = handlers::produce::handle(node, self.test.context(9), request).await.await;
-        let Reply::Response(response) = answer else { panic!("{answer:?}") };
+        let (Reply::Response(response) | Reply::Observed(response, _)) = answer else { panic!("{answer:?}") };
         assert_eq!(response.responses[0].partition_responses[0].error_code, ErrorCode::None);
     }
 
