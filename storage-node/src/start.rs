@@ -424,8 +424,8 @@ async fn open_directories(
         let unflushed_lost = boot::may_lack_unflushed(&directories)?;
         if unflushed_lost {
             tracing::warn!(
-                "the machine restarted without a clean stop of this node: copies of topics with weir.flush=os may lack \
-                 records, and leave the in-sync sets"
+                "the machine restarted without a clean stop of this node: copies of topics that have or had \
+                 weir.flush=os may lack records, and leave the in-sync sets"
             );
         }
         Ok::<_, log_engine::DataDirError>((directories, unflushed_lost))

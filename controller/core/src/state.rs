@@ -88,7 +88,8 @@ impl ClusterState {
                 Arc::make_mut(&mut self.partitions).set(*partition, state.clone());
             }
             MetadataChange::ConfigSet { resource, name, value } => {
-                Arc::make_mut(&mut self.configs).set(resource.clone(), name.clone(), value.clone());
+                let (resource, name, value) = (resource.clone(), name.clone(), value.clone());
+                Arc::make_mut(&mut self.configs).set(resource, name, value, &self.topics);
             }
             MetadataChange::ProducerIdsAllocated { next } => self.producer_ids.allocated(*next),
             MetadataChange::CoordinatorRegistered(registration) => {

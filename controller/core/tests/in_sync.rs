@@ -3,7 +3,7 @@
 mod cluster;
 
 use cluster::{Cluster, assigned, ids, on_topic, op, refused, registration};
-use controller_core::plan;
+use controller_core::{ClusterState, plan};
 use proto_types::controller_api::*;
 use proto_types::error::Reason;
 use proto_types::ids::*;
@@ -238,6 +238,42 @@ fn who_may_have_lost_its_unflushed_tail_is_not_eligible() {
         assert_eq!((state.leader, state.isr), (None, ids(&[1])));
         cluster.unfence(1);
         assert_eq!(cluster.partition("t", 0).leader, Some(NodeId(1)));
+    }
+}
+
+/// What was committed while a topic had `weir.flush=os` does not reach the disks because the config says `ack` now: nodes hear of it
+/// one by one, and later.
+#[test]
+fn a_topic_that_once_was_unflushed_counts_as_such_for_good() {
+    let of_all = || ResourceRef::Resource(ConfigResource::NodeDefault);
+    let set = |resource: ResourceRef, value: &'static str| (resource, ConfigOpKind::Set, value);
+    let delete = |resource: ResourceRef| (resource, ConfigOpKind::Delete, "");
+    let (ack, os) = ("ack", "os");
+    for (steps, eligible) in [
+        (vec![set(on_topic("t"), ack)], true),
+        (vec![set(of_all(), os), set(on_topic("t"), os)], false),
+        (vec![set(on_topic("t"), os), set(on_topic("t"), ack)], false),
+        (vec![set(on_topic("t"), os), delete(on_topic("t"))], false),
+        (vec![set(of_all(), os), delete(of_all())], false),
+        (vec![set(of_all(), os), set(on_topic("t"), ack)], false),
+        (vec![set(on_topic("t"), ack), set(of_all(), os), delete(of_all())], true),
+        (vec![set(on_topic("t"), ack), set(of_all(), os)], true),
+    ] {
+        let mut cluster = three();
+        for (resource, kind, value) in &steps {
+            cluster.alter(resource.clone(), false, vec![op(*kind, "weir.flush", value)]).expect("altered");
+        }
+        let state = &cluster.state;
+        let again = ClusterState::from_changes(state.applied(), &state.to_changes());
+        assert_eq!(&again, state, "a snapshot remembers it: {steps:?}");
+        cluster.fence(3);
+        cluster.fence(2);
+        let mut request = registration(2, 2);
+        request.unflushed_lost = true;
+        let decision = plan::register_node(&cluster.state, &request, &cluster.inputs).expect("registered");
+        cluster.commit(decision);
+        let elr: &[i32] = if eligible { &[2] } else { &[] };
+        assert_eq!(cluster.partition("t", 0).elr, ids(elr), "{steps:?}");
     }
 }
 

@@ -10,8 +10,8 @@ pub(crate) struct Plan {
     pub(crate) partitions: usize,
     pub(crate) replication_factor: usize,
     pub(crate) min_insync: usize,
-    /// `weir.flush=os`: a replica whose machine loses power may lack committed records, and is not eligible until it has
-    /// caught up.
+    /// The topic begins with `weir.flush=os`, which may change: a replica whose machine loses power may lack committed
+    /// records, and is not eligible until it has caught up.
     pub(crate) flush_os: bool,
     pub(crate) unclean_allowed: bool,
     pub(crate) producers: usize,
@@ -113,14 +113,6 @@ impl Plan {
             plan.faults.weights[Mishap::UncleanElection as usize] = 0;
         }
         plan
-    }
-}
-
-impl Plan {
-    /// Not where the flush mode changes: what was committed without a sync while it was `os` is lost with the power
-    /// also when it is `ack` meanwhile.
-    pub(crate) fn machines_may_lose_power(&self) -> bool {
-        !self.flush_os || self.faults.weights[Mishap::ConfigChange as usize] == 0
     }
 }
 

@@ -63,7 +63,7 @@ impl World {
     }
 
     fn crash(&mut self, node: usize) {
-        let losing = self.may_lose && self.rng.below(3) > 0;
+        let losing = self.rng.below(3) > 0;
         let away = 20 + self.rng.below(3_000) as i64;
         self.ghost.mark(if losing { "power lost" } else { "process killed" });
         self.dies(node, losing, away);
@@ -71,10 +71,9 @@ impl World {
 
     fn crash_all(&mut self) {
         self.ghost.mark("power lost everywhere");
-        let losing = self.may_lose;
         for node in 0..self.nodes.len() {
             let away = 20 + self.rng.below(1_500) as i64;
-            self.dies(node, losing, away);
+            self.dies(node, true, away);
         }
     }
 

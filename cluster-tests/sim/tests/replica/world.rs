@@ -208,8 +208,6 @@ pub(crate) struct World {
     proposed: Option<Wanted>,
     pub(crate) batch_ids: u64,
     pub(crate) producer_ids: i64,
-    /// Whether machines may lose power.
-    pub(crate) may_lose: bool,
     pub(crate) healed: bool,
     /// Producers begin nothing new.
     pub(crate) winding_down: bool,
@@ -257,7 +255,6 @@ impl World {
             incoming: None,
             proposed: None,
             batch_ids: 0,
-            may_lose: plan.machines_may_lose_power(),
             healed: false,
             winding_down: false,
             done_at_heal: Vec::new(),

@@ -14,7 +14,8 @@ use std::collections::BTreeSet;
 pub(super) enum KnownToHave {
     /// All that was written: only its process ended, or the way to it.
     Everything,
-    /// Its machine restarted: not what waited for the operating system to write it (topics with `weir.flush=os`).
+    /// Its machine restarted: not what waited for the operating system to write it (topics that have or had
+    /// `weir.flush=os`).
     WhatWasFlushed,
 }
 

@@ -126,9 +126,10 @@ impl<'a> Settler<'a> {
         MetadataChange::PartitionSet { partition: at, state: stripped }
     }
 
-    /// Whether an acknowledgement says that the record is on disk (`weir.flush=ack`), not only with the operating system.
+    /// Whether acknowledgements have always said that the record is on disk (`weir.flush=ack`), not only with the operating
+    /// system.
     pub(super) fn flushed_when_acknowledged(&self, topic: TopicId) -> bool {
-        self.state.configs().topic_value(topic, "weir.flush") != Some("os")
+        self.state.configs().flushed_when_acknowledged(topic)
     }
 
     /// The partition with `node` neither in its ISR nor in its ELR, unless nobody else is: then what it has is still the

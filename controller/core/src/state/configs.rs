@@ -1,9 +1,15 @@
 //! The dynamic configs: what was set at run time, as text, by resource.
 
+use super::topics::Topics;
 use proto_types::config_schema::{node_config, synonyms, topic_config};
 use proto_types::ids::TopicId;
 use proto_types::metadata::{ConfigResource, MetadataChange};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The config that says whether an acknowledged record is on disk.
+const FLUSH: &str = "weir.flush";
+/// Its value for topics whose acknowledged records may only be with the operating system.
+const UNFLUSHED: &str = "os";
 
 type OfResource = BTreeMap<String, String>;
 
@@ -11,6 +17,8 @@ type OfResource = BTreeMap<String, String>;
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Configs {
     by_resource: BTreeMap<ConfigResource, OfResource>,
+    /// Topics that had `weir.flush=os` and have it no more.
+    once_unflushed: BTreeSet<TopicId>,
 }
 
 impl Configs {
@@ -52,7 +60,39 @@ impl Configs {
             .or_else(|| topic_config(name).and_then(|def| def.default))
     }
 
-    pub(super) fn set(&mut self, resource: ConfigResource, name: String, value: Option<String>) {
+    /// Whether everything that was ever acknowledged in the topic is on the disks of those who were in sync. It is not if the
+    /// topic has or had `weir.flush=os`, for whatever `ack` says today: leaders and followers hear of it later than we do, one by
+    /// one, and what was committed until then may still wait for the operating system to write it.
+    pub fn flushed_when_acknowledged(&self, topic: TopicId) -> bool {
+        // Planted: the new value is believed at once.
+        let once_unflushed = self.once_unflushed.contains(&topic) && !cfg!(weir_planted_bug = "B31");
+        !self.is_unflushed(topic) && !once_unflushed
+    }
+
+    fn is_unflushed(&self, topic: TopicId) -> bool {
+        self.topic_value(topic, FLUSH) == Some(UNFLUSHED)
+    }
+
+    /// Sets a value, or takes it back. `topics` are all that there are.
+    pub(super) fn set(
+        &mut self,
+        resource: ConfigResource,
+        name: String,
+        value: Option<String>,
+        topics: &Topics,
+    ) {
+        let mut unflushed: Vec<TopicId> = match (&resource, name == FLUSH) {
+            (ConfigResource::Topic(topic), true) => vec![*topic],
+            (ConfigResource::NodeDefault, true) => topics.iter().map(|(_, topic)| topic).collect(),
+            (ConfigResource::Node(_), true) | (_, false) => Vec::new(),
+        };
+        unflushed.retain(|topic| self.is_unflushed(*topic));
+        self.put(resource, name, value);
+        unflushed.retain(|topic| !self.is_unflushed(*topic));
+        self.once_unflushed.extend(unflushed);
+    }
+
+    fn put(&mut self, resource: ConfigResource, name: String, value: Option<String>) {
         match value {
             Some(value) => {
                 self.by_resource.entry(resource).or_default().insert(name, value);
@@ -70,9 +110,20 @@ impl Configs {
 
     pub(super) fn remove_resource(&mut self, resource: &ConfigResource) {
         self.by_resource.remove(resource);
+        if let ConfigResource::Topic(topic) = resource {
+            self.once_unflushed.remove(topic);
+        }
     }
 
+    /// First what topics once had, before any default could hide that they have it no more.
     pub(super) fn to_changes(&self, changes: &mut Vec<MetadataChange>) {
+        for topic in &self.once_unflushed {
+            changes.extend([Some(UNFLUSHED.to_owned()), None].map(|value| MetadataChange::ConfigSet {
+                resource: ConfigResource::Topic(*topic),
+                name: FLUSH.to_owned(),
+                value,
+            }));
+        }
         changes.extend(self.iter().map(|(resource, name, value)| MetadataChange::ConfigSet {
             resource: resource.clone(),
             name: name.to_owned(),
