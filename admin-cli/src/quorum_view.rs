@@ -74,9 +74,10 @@ fn from_response(response: DescribeQuorumResponse) -> Result<QuorumView, Failure
         behind: known(state.log_end_offset, leader_end),
         behind_ms: known(state.last_caught_up_timestamp, leader_ms),
     };
+    // Storage nodes follow too; they have a directory, and are shown by themselves.
+    let learners = partition.observers.iter().filter(|observer| observer.replica_directory_id.is_nil());
     let voters = partition.current_voters.iter().map(|state| member(state, true));
-    let mut members: Vec<_> =
-        voters.chain(partition.observers.iter().map(|state| member(state, false))).collect();
+    let mut members: Vec<_> = voters.chain(learners.map(|state| member(state, false))).collect();
     members.sort_by_key(|member| (!member.voter, member.id));
     Ok(QuorumView {
         leader: (partition.leader_id >= 0).then_some(partition.leader_id),
@@ -130,6 +131,7 @@ mod tests {
     use super::*;
     use kafka_wire_core::ErrorCode;
     use kafka_wire_core::messages::describe_quorum::{Listener, Node, PartitionData, TopicData};
+    use uuid::Uuid;
 
     fn state(replica_id: i32, log_end_offset: i64, at: i64) -> ReplicaState {
         ReplicaState {
@@ -143,12 +145,13 @@ mod tests {
 
     #[test]
     fn members_are_shown_with_what_they_lack() {
+        let storage_node = ReplicaState { replica_directory_id: Uuid::from_u128(1), ..state(1, 99, 7_000) };
         let partition = PartitionData {
             leader_id: 2,
             leader_epoch: 7,
             high_watermark: 100,
             current_voters: vec![state(3, 90, 6_000), state(2, 101, 7_500)],
-            observers: vec![state(4, -1, -1)],
+            observers: vec![state(4, -1, -1), storage_node],
             ..PartitionData::default()
         };
         let listener = Listener { name: "CONTROLLER".into(), host: "::1".into(), port: 9183 };

@@ -82,6 +82,7 @@ async fn answer(
             alter_reassignments::handle(services, call, request).await
         }
         ControllerRequest::DescribeQuorum => describe_quorum::handle(services, call).await,
+        ControllerRequest::DescribeMetadataFollowers => describe_quorum::followers(services, call).await,
         ControllerRequest::AlterVoters(request) => alter_voters::handle(services, call, request).await,
         ControllerRequest::LoseCopies(request) => lose_copies::handle(services, call, request).await,
     }

@@ -8,7 +8,7 @@ mod coordinators;
 mod probes;
 mod upkeep;
 
-use crate::clock::Clock;
+use crate::clock::{Clock, wall_clock};
 use crate::metrics::ControllerMetrics;
 use crate::proposer::{Proposer, confirm_leadership, not_leader};
 use crate::quorum::state_machine::StateView;
@@ -19,7 +19,7 @@ use coordinators::{CoordinatorNews, CoordinatorWatch};
 use openraft::alias::CommittedLeaderIdOf;
 use parking_lot::Mutex;
 use proto_types::controller_api::{
-    CoordinatorHeartbeat, CoordinatorHeartbeatReply, Heartbeat, HeartbeatReply,
+    CoordinatorHeartbeat, CoordinatorHeartbeatReply, Heartbeat, HeartbeatReply, MetadataFollower,
 };
 use proto_types::error::ControllerError;
 use proto_types::ids::{BrokerEpoch, CoordinatorId, MetadataIndex, Millis, NodeId, RegistrationEpoch};
@@ -163,6 +163,21 @@ impl Liveness {
     pub(crate) async fn registered(&self, node: NodeId, broker_epoch: BrokerEpoch, index: MetadataIndex) {
         // Fails only when the watch has ended with the process.
         let _ended = self.events.send(Event::Registered { node, broker_epoch, index }).await;
+    }
+
+    /// How far the storage nodes are that this leader has heard from, with times of the wall clock.
+    pub(crate) fn followers(&self) -> Vec<MetadataFollower> {
+        let (now, wall) = (self.clock.now(), wall_clock());
+        let on_the_wall = |at: Millis| wall.0.saturating_sub(now.0.saturating_sub(at.0));
+        let state = self.view.state();
+        let sessions = self.sessions.lock();
+        let followers = sessions.followers(&state).map(|follower| MetadataFollower {
+            node: follower.node,
+            applied: follower.applied,
+            last_contact_ms: on_the_wall(follower.heard),
+            caught_up_ms: follower.caught_up.map(on_the_wall),
+        });
+        followers.collect()
     }
 
     /// Waits until all active nodes have applied `index`, at most until `deadline`. True if they have.

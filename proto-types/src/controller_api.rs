@@ -52,6 +52,8 @@ pub enum ControllerRequest {
     AlterVoters(AlterVoters),
     /// A node has lost what it held of partitions that others lead.
     LoseCopies(LoseCopies),
+    /// Tell how far the storage nodes follow the metadata.
+    DescribeMetadataFollowers,
 }
 
 /// The answers, in the order of the requests. Append-only.
@@ -115,6 +117,8 @@ pub enum ControllerReply {
     /// To [`ControllerRequest::LoseCopies`]: one result per partition, in order; the state in which nobody counts on the
     /// copy.
     CopiesLost(Vec<Result<PartitionState, Rejection>>),
+    /// To [`ControllerRequest::DescribeMetadataFollowers`]: those that the leader has heard from since it leads, in order of id.
+    MetadataFollowers(Vec<MetadataFollower>),
 }
 
 /// See [`ControllerRequest::RegisterNode`].
@@ -524,6 +528,19 @@ pub struct QuorumDescription {
     pub voters: Vec<VoterProgress>,
     /// Controllers that follow without a vote.
     pub learners: Vec<VoterProgress>,
+}
+
+/// How far a storage node follows the metadata.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MetadataFollower {
+    /// Who.
+    pub node: NodeId,
+    /// The last entry that it said it has applied.
+    pub applied: MetadataIndex,
+    /// Wall clock of the heartbeat that said so, milliseconds since the Unix epoch.
+    pub last_contact_ms: i64,
+    /// Wall clock at which it last had everything that the leader had applied, milliseconds since the Unix epoch.
+    pub caught_up_ms: Option<i64>,
 }
 
 /// How far a member of the quorum is.

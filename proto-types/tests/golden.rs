@@ -239,6 +239,7 @@ fn controller_requests_about_replicas_and_the_quorum() {
         }),
         "10020401100102030405060708090a0b0c0d0e0f010e",
     );
+    check(Q::DescribeMetadataFollowers, "11");
 }
 
 #[test]
@@ -268,6 +269,16 @@ fn controller_replies_about_replicas_and_the_quorum() {
         "0e0103ac02010103633a3101ac0201d00f01d00f010203633a31000000",
     );
     check(R::VotersAltered, "0f");
+    let follower = |node, caught_up_ms| MetadataFollower {
+        node: NodeId(node),
+        applied: MetadataIndex(300),
+        last_contact_ms: 1000,
+        caught_up_ms,
+    };
+    check(
+        R::MetadataFollowers(vec![follower(1, Some(999)), follower(2, None)]),
+        "110202ac02d00f01ce0f04ac02d00f00",
+    );
     check(R::CopiesLost(vec![Ok(state()), Err(no())]), "100200020204010601080102010401020a0c0100016d");
 }
 

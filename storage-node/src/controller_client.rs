@@ -331,7 +331,8 @@ fn is_repeatable(request: &ControllerRequest) -> bool {
         | ControllerRequest::RegisterCoordinator(_)
         | ControllerRequest::CoordinatorHeartbeat(_)
         | ControllerRequest::CreateInternalTopic(_)
-        | ControllerRequest::DescribeQuorum => true,
+        | ControllerRequest::DescribeQuorum
+        | ControllerRequest::DescribeMetadataFollowers => true,
         // The second time they would be refused, although they were carried out.
         ControllerRequest::CreateTopics(_)
         | ControllerRequest::DeleteTopics(_)

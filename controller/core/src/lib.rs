@@ -8,6 +8,7 @@
 //!
 //! Nothing here reads a clock, a file or a socket; the same inputs give the same bytes.
 
+pub mod caught_up;
 pub mod chance;
 pub mod coordinator_sessions;
 pub mod invariants;
@@ -19,6 +20,7 @@ pub mod sessions;
 pub mod state;
 pub mod topic_name;
 
+pub use caught_up::CaughtUp;
 pub use chance::Chance;
 pub use coordinator_sessions::CoordinatorSessions;
 pub use limits::Limits;

@@ -8,6 +8,7 @@ mod probes;
 
 pub use probes::{Probe, ProbeAnswer, ProbeTarget};
 
+use crate::caught_up::CaughtUp;
 use crate::state::ClusterState;
 use probes::ProbeState;
 use proto_types::controller_api::Heartbeat;
@@ -39,12 +40,28 @@ pub struct Beat {
     pub verdict: Option<Verdict>,
 }
 
+/// How far a node follows the metadata. Times are of the clock that [`Sessions`] are handed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MetadataFollower {
+    /// The node.
+    pub node: NodeId,
+    /// What it said that it has applied.
+    pub applied: MetadataIndex,
+    /// When it said so.
+    pub heard: Millis,
+    /// When it last had everything, if it ever had.
+    pub caught_up: Option<Millis>,
+}
+
 #[derive(Debug, Clone)]
 struct Session {
     broker_epoch: BrokerEpoch,
     deadline: Millis,
     /// What the node says that it has applied.
     applied: MetadataIndex,
+    /// When it last said so.
+    heard: Option<Millis>,
+    caught_up: CaughtUp,
     /// What it must have applied before it is unfenced.
     catch_up: MetadataIndex,
     /// A verdict is on its way to being committed.
@@ -107,6 +124,8 @@ impl Sessions {
             broker_epoch,
             deadline,
             applied: MetadataIndex(0),
+            heard: None,
+            caught_up: CaughtUp::default(),
             catch_up,
             pending: false,
             probes: ProbeState::default(),
@@ -140,6 +159,8 @@ impl Sessions {
         })?;
         session.probes.heard(arrived);
         session.applied = session.applied.max(heartbeat.applied);
+        session.heard = session.heard.max(Some(arrived));
+        session.caught_up.look(session.applied.0, state.applied().0, arrived);
         let fenced = !state.nodes().is_active(node);
         let why = match (heartbeat.stopping, heartbeat.healthy) {
             (true, _) => Some("it is stopping"),
@@ -218,6 +239,20 @@ impl Sessions {
         if let (true, Some(index)) = (verdict.fence, index) {
             session.catch_up = session.catch_up.max(index);
         }
+    }
+
+    /// How far the registered nodes are that were heard from.
+    pub fn followers(&self, state: &ClusterState) -> impl Iterator<Item = MetadataFollower> {
+        self.by_node.iter().filter_map(|(node, session)| {
+            let known = state.nodes().get(*node)?;
+            let current = known.registration.broker_epoch == session.broker_epoch;
+            Some(MetadataFollower {
+                node: *node,
+                applied: session.applied,
+                heard: session.heard.filter(|_| current)?,
+                caught_up: session.caught_up.at(),
+            })
+        })
     }
 
     /// Active nodes that have not applied `index` yet.

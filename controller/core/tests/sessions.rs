@@ -4,7 +4,7 @@ mod cluster;
 
 use cluster::{Cluster, refused};
 use controller_core::Sessions;
-use controller_core::sessions::{ProbeAnswer, ProbeTarget, Verdict};
+use controller_core::sessions::{MetadataFollower, ProbeAnswer, ProbeTarget, Verdict};
 use proto_types::controller_api::Heartbeat;
 use proto_types::error::Reason;
 use proto_types::ids::*;
@@ -147,6 +147,31 @@ fn our_own_pause_is_nobodys_fault() {
     // The process was stopped for a minute: the heartbeats of that time were never read.
     assert!(watch(&mut sessions, &cluster, 60_000, 62_900).is_empty());
     assert_eq!(watch(&mut sessions, &cluster, 63_000, 63_200).len(), 2, "but real silence counts again");
+}
+
+#[test]
+fn nodes_that_were_heard_from_are_followers_of_the_metadata() {
+    let mut cluster = Cluster::with_nodes(2);
+    let mut sessions = leading(&cluster);
+    let end = cluster.state.applied().0;
+    assert_eq!(sessions.followers(&cluster.state).count(), 0, "a leader that has just begun knows nothing");
+    let mut told = |cluster: &Cluster, at: i64, applied: u64| {
+        sessions.beat(Millis(at), &heartbeat(cluster, applied), &cluster.state).expect("known");
+        sessions.followers(&cluster.state).collect::<Vec<_>>()
+    };
+    let follower = |applied: u64, heard: i64, caught_up: Option<i64>| MetadataFollower {
+        node: NodeId(1),
+        applied: MetadataIndex(applied),
+        heard: Millis(heard),
+        caught_up: caught_up.map(Millis),
+    };
+    assert_eq!(told(&cluster, 100, end - 1), [follower(end - 1, 100, None)]);
+    assert_eq!(told(&cluster, 200, end), [follower(end, 200, Some(200))]);
+    cluster.create(cluster::assigned("t", &[&[1, 2]])).expect("created");
+    assert_eq!(told(&cluster, 300, end), [follower(end, 300, Some(200))], "it lacks the topic");
+    // Another registration was not heard from yet.
+    cluster.join(1, 2);
+    assert_eq!(sessions.followers(&cluster.state).count(), 0);
 }
 
 #[test]

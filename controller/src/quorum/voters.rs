@@ -9,7 +9,7 @@ use super::peers::Peers;
 use super::state_machine::StateView;
 use super::type_config::{Environment, Member, Raft};
 use crate::proposer::{Proposer, confirm_leadership, not_leader};
-use controller_core::Decision;
+use controller_core::{CaughtUp, Decision};
 use openraft::ChangeMembers;
 use openraft::RaftMetrics;
 use openraft::async_runtime::WatchReceiver;
@@ -18,7 +18,7 @@ use openraft::type_config::TypeConfigExt;
 use parking_lot::Mutex;
 use proto_types::controller_api::{AlterVoters, QuorumDescription, VoterProgress};
 use proto_types::error::{ControllerError, Reason, Rejection};
-use proto_types::ids::{ControllerId, DirectoryId, MetadataIndex, Millis};
+use proto_types::ids::{ControllerId, DirectoryId, MetadataIndex};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -50,29 +50,8 @@ struct Shared<C: Environment> {
     config: VotersConfig,
     /// One change at a time.
     changing: tokio::sync::Mutex<()>,
+    /// When each member last had everything that the leader had.
     clocks: Mutex<BTreeMap<u64, CaughtUp>>,
-}
-
-/// When a member last had everything that the leader had.
-#[derive(Debug, Clone, Copy, Default)]
-struct CaughtUp {
-    at: Option<Millis>,
-    /// The leader's last index at a moment.
-    probe: Option<(u64, Millis)>,
-}
-
-impl CaughtUp {
-    fn look(&mut self, matched: Option<u64>, last: u64, now: Millis) {
-        let matched = matched.unwrap_or(0);
-        if let Some((_, then)) = self.probe.filter(|(end, _)| matched >= *end) {
-            self.at = Some(then);
-            self.probe = None;
-        }
-        if matched >= last {
-            self.at = Some(now);
-        }
-        self.probe.get_or_insert((last, now));
-    }
 }
 
 impl<C: Environment> Clone for Voters<C> {
@@ -114,6 +93,11 @@ impl<C: Environment> Voters<C> {
             voters: voting,
             learners: learning,
         })
+    }
+
+    /// Confirms with the quorum that this controller leads it.
+    pub(crate) async fn confirm(&self) -> Result<(), ControllerError> {
+        confirm_leadership(&self.shared.raft, self.shared.config.confirm).await
     }
 
     /// Makes a change, which takes `patience` at most. Asking again for what was done is fine.
@@ -174,7 +158,7 @@ impl<C: Environment> Shared<C> {
         } else {
             let silence = silence::<C>(metrics, id).map(|silence| silence.as_millis());
             let contact = silence.map(|ms| now - i64::try_from(ms).unwrap_or(now));
-            let caught_up = self.clocks.lock().get(&id).and_then(|clock| clock.at);
+            let caught_up = self.clocks.lock().get(&id).and_then(CaughtUp::at);
             (matched::<C>(metrics, id), contact, caught_up.map(|at| at.0))
         };
         VoterProgress {
@@ -208,7 +192,7 @@ impl<C: Environment> Shared<C> {
         let (now, last) = (C::wall_clock(), metrics.last_log_index.unwrap_or(0));
         let mut clocks = self.clocks.lock();
         for (id, _) in metrics.membership_config.nodes().filter(|(id, _)| **id != self.me) {
-            clocks.entry(*id).or_default().look(matched::<C>(metrics, *id), last, now);
+            clocks.entry(*id).or_default().look(matched::<C>(metrics, *id).unwrap_or(0), last, now);
         }
     }
 
@@ -447,25 +431,5 @@ fn change_failed<C: Environment>(error: RaftError<C, ClientWriteError<C>>) -> Co
             ControllerError::Busy(error.to_string())
         }
         RaftError::Fatal(_) => ControllerError::Shutdown,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_member_is_caught_up_as_of_when_it_lacked_nothing() {
-        let mut clock = CaughtUp::default();
-        clock.look(Some(5), 10, Millis(1));
-        assert_eq!(clock.at, None);
-        clock.look(Some(9), 20, Millis(2));
-        assert_eq!(clock.at, None, "not all that the leader had at 1");
-        clock.look(Some(10), 30, Millis(3));
-        assert_eq!(clock.at, Some(Millis(1)), "all that the leader had at 1");
-        clock.look(Some(29), 40, Millis(4));
-        assert_eq!(clock.at, Some(Millis(1)));
-        clock.look(Some(40), 40, Millis(5));
-        assert_eq!(clock.at, Some(Millis(5)));
     }
 }

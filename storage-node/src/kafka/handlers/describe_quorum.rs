@@ -1,7 +1,10 @@
 //! DescribeQuorum: the controllers and how far each of them is (KIP-595, KIP-836, KIP-853); asked of their leader.
 //!
 //! Kafka knows the quorum by the topic that it keeps its metadata in; Weir has no such topic and answers to its name. Offsets
-//! are positions in the controllers' log. Storage nodes follow the metadata without being members, so they are no observers.
+//! are positions in the controllers' log. Observers are controllers without a vote, and the storage nodes: these tell the
+//! controllers how far they have applied the metadata with each heartbeat, which stands for Kafka's fetch. They keep no copy of the
+//! log, so the directory that is told of them is their first data directory. Coordinators have ids of their own, which would be
+//! taken for those of nodes, and are not told.
 
 use crate::kafka::error_code::KafkaError;
 use crate::node::Node;
@@ -11,17 +14,21 @@ use kafka_wire_core::messages::describe_quorum::{
     TopicData,
 };
 use kafka_wire_core::{ErrorCode, Str};
-use proto_types::controller_api::{ControllerReply, ControllerRequest, QuorumDescription, VoterProgress};
+use proto_types::controller_api::{
+    ControllerReply, ControllerRequest, MetadataFollower, QuorumDescription, VoterProgress,
+};
 use proto_types::ids::{ControllerId, MetadataIndex};
 use std::sync::Arc;
 use std::time::Duration;
+use storage_node_core::image::ClusterImage;
+use uuid::Uuid;
 
 /// Kafka's topic of metadata.
 const TOPIC: &str = "__cluster_metadata";
 /// Name of the endpoint at which controllers speak.
 const LISTENER: &str = "CONTROLLER";
 const UNKNOWN: i64 = -1;
-/// The first version that has room for addresses.
+/// The first version that has room for addresses and directories.
 const ADDRESSES_VERSION_MIN: i16 = 2;
 
 pub(crate) async fn handle(
@@ -33,16 +40,26 @@ pub(crate) async fn handle(
         return wrong_topic(request);
     }
     let timeout = Duration::from_millis(node.request_timeout_ms());
+    // First: so none of them is ahead of what the leader says of itself.
+    let followers = match node.ask_controller(ControllerRequest::DescribeMetadataFollowers, timeout).await {
+        Ok(ControllerReply::MetadataFollowers(followers)) => Ok(followers),
+        Ok(other) => Err(Node::unexpected_reply(&other)),
+        Err(error) => Err(error),
+    };
     let answer = match node.ask_controller(ControllerRequest::DescribeQuorum, timeout).await {
         Ok(ControllerReply::Quorum(quorum)) => Ok(quorum),
         Ok(other) => Err(Node::unexpected_reply(&other)),
         Err(error) => Err(error),
     };
-    match answer {
-        Ok(quorum) => {
-            let mut response = described(&quorum, node.clock().wall().0);
+    match followers.and_then(|followers| Ok((answer?, followers))) {
+        Ok((quorum, followers)) => {
+            let mut response = described(&node.image(), &quorum, &followers, node.clock().wall().0);
             if context.api_version < ADDRESSES_VERSION_MIN {
                 response.nodes.clear();
+                for partition in response.topics.iter_mut().flat_map(|topic| &mut topic.partitions) {
+                    let members = partition.current_voters.iter_mut().chain(&mut partition.observers);
+                    members.for_each(|member| member.replica_directory_id = Uuid::nil());
+                }
             }
             response
         }
@@ -75,7 +92,12 @@ fn wrong_topic(request: DescribeQuorumRequest) -> DescribeQuorumResponse {
     DescribeQuorumResponse { topics: topics.collect(), ..DescribeQuorumResponse::default() }
 }
 
-fn described(quorum: &QuorumDescription, now_ms: i64) -> DescribeQuorumResponse {
+fn described(
+    image: &ClusterImage,
+    quorum: &QuorumDescription,
+    followers: &[MetadataFollower],
+    now_ms: i64,
+) -> DescribeQuorumResponse {
     let state = |member: &VoterProgress| {
         // The leader is in touch with itself, and has all that there is.
         let at = |time: Option<i64>| match time {
@@ -84,18 +106,31 @@ fn described(quorum: &QuorumDescription, now_ms: i64) -> DescribeQuorumResponse 
         };
         ReplicaState {
             replica_id: kafka_id(member.id),
+            replica_directory_id: directory_of(image, member.id),
             log_end_offset: member.matched.map_or(UNKNOWN, one_past),
             last_fetch_timestamp: at(member.last_contact_ms),
             last_caught_up_timestamp: at(member.caught_up_ms),
-            ..ReplicaState::default()
         }
     };
+    let nodes = followers.iter().filter_map(|follower| {
+        let registration = &image.node(follower.node)?.registration;
+        Some(ReplicaState {
+            replica_id: follower.node.0,
+            replica_directory_id: registration
+                .directories
+                .first()
+                .map_or(Uuid::nil(), |directory| directory.0),
+            log_end_offset: one_past(follower.applied),
+            last_fetch_timestamp: follower.last_contact_ms,
+            last_caught_up_timestamp: follower.caught_up_ms.unwrap_or(UNKNOWN),
+        })
+    });
     let partition = PartitionData {
         leader_id: kafka_id(quorum.leader),
         leader_epoch: i32::try_from(quorum.epoch).unwrap_or(i32::MAX),
         high_watermark: one_past(quorum.committed),
         current_voters: quorum.voters.iter().map(state).collect(),
-        observers: quorum.learners.iter().map(state).collect(),
+        observers: quorum.learners.iter().map(state).chain(nodes).collect(),
         ..PartitionData::default()
     };
     DescribeQuorumResponse {
@@ -103,6 +138,12 @@ fn described(quorum: &QuorumDescription, now_ms: i64) -> DescribeQuorumResponse 
         nodes: quorum.voters.iter().chain(&quorum.learners).map(member).collect(),
         ..DescribeQuorumResponse::default()
     }
+}
+
+/// The data directory of a controller; Kafka's "no directory" as long as it is not known.
+fn directory_of(image: &ClusterImage, id: ControllerId) -> Uuid {
+    let known = image.controllers().iter().find(|controller| controller.id == id);
+    known.and_then(|controller| controller.directory).map_or(Uuid::nil(), |directory| directory.0)
 }
 
 /// Kafka counts to the first position that does not exist, we to the last that does.
@@ -131,6 +172,8 @@ mod tests {
     use crate::controller_port::ControllerFailure;
     use crate::test_node::{TestNode, assert_encodes, live_node};
     use kafka_wire_core::messages::describe_quorum::{PartitionToDescribe, TopicToDescribe};
+    use proto_types::ids::{DirectoryId, NodeId};
+    use proto_types::metadata::{ControllerAddress, MetadataChange};
 
     fn asked(topic: &str, partition_index: i32) -> DescribeQuorumRequest {
         let partitions = vec![PartitionToDescribe { partition_index }];
@@ -149,7 +192,26 @@ mod tests {
 
     #[tokio::test]
     async fn members_are_told_with_positions_times_and_addresses() {
-        let test = TestNode::with(&[], &live_node(1), |request| {
+        let directory = |id: u128| DirectoryId(Uuid::from_u128(id));
+        let mut changes = live_node(1);
+        let voter =
+            |id, directory| ControllerAddress { id: ControllerId(id), address: String::new(), directory };
+        changes.push(MetadataChange::ControllersSet {
+            voters: vec![voter(2, Some(directory(22))), voter(3, None)],
+            removed: vec![],
+        });
+        let test = TestNode::with(&[], &changes, |request| {
+            if request == &ControllerRequest::DescribeMetadataFollowers {
+                let applied = MetadataIndex(38);
+                let follower = |node, caught_up_ms| MetadataFollower {
+                    node: NodeId(node),
+                    applied,
+                    last_contact_ms: 2_000,
+                    caught_up_ms,
+                };
+                // Node 9 is not known here yet, or not any more.
+                return Ok(ControllerReply::MetadataFollowers(vec![follower(1, None), follower(9, Some(1))]));
+            }
             assert_eq!(request, &ControllerRequest::DescribeQuorum);
             Ok(ControllerReply::Quorum(QuorumDescription {
                 leader: ControllerId(2),
@@ -167,8 +229,14 @@ mod tests {
         assert!(leader.last_fetch_timestamp > 0 && leader.last_caught_up_timestamp > 0);
         assert_eq!((leader.log_end_offset, follower.log_end_offset), (42, 40));
         assert_eq!((follower.last_fetch_timestamp, follower.last_caught_up_timestamp), (1_000, 1_000));
-        let observer = &partition.observers[0];
-        assert_eq!((observer.log_end_offset, observer.last_fetch_timestamp), (-1, -1));
+        let directories = [leader, follower].map(|voter| voter.replica_directory_id);
+        assert_eq!(directories, [Uuid::from_u128(22), Uuid::nil()]);
+        let [learner, node] = &partition.observers[..] else { panic!("{partition:?}") };
+        assert_eq!((learner.log_end_offset, learner.last_fetch_timestamp), (-1, -1));
+        assert_eq!(learner.replica_directory_id, Uuid::nil());
+        assert_eq!((node.replica_id, node.replica_directory_id), (1, Uuid::from_u128(1)));
+        assert_eq!((node.log_end_offset, node.last_fetch_timestamp), (39, 2_000));
+        assert_eq!(node.last_caught_up_timestamp, -1);
         let addresses: Vec<_> = response
             .nodes
             .iter()
