@@ -16,8 +16,7 @@ pub(crate) const NODES: usize = 3;
 pub(crate) enum Profile {
     /// As Weir comes: sessions of 3 s.
     Default,
-    /// Sessions of 1 s with a heartbeat every 100 ms; and Metadata names a dead node long enough for librdkafka not to lose
-    /// its partitions.
+    /// The profile `fast` of docs/profiles.md: sessions of 1 s.
     Fast,
 }
 
@@ -25,15 +24,12 @@ pub(crate) enum Profile {
 pub(crate) fn start(home: &Path, profile: Profile) -> Result<ReplicatedCluster, Failure> {
     let settings: &[(&str, &str)] = match profile {
         Profile::Default => &[],
-        Profile::Fast => &[
-            ("WEIR_CONTROLLER_SESSIONS__SESSION_MS", "1000"),
-            ("WEIR_CONTROLLER_SESSIONS__HEARTBEAT_MS", "100"),
-        ],
+        Profile::Fast => &[("WEIR_CONTROLLER_PROFILE", "fast")],
     };
     let owned = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
     let node_settings: &[&str] = match profile {
         Profile::Default => &[],
-        Profile::Fast => &["limits.departed_node_told_ms=3000"],
+        Profile::Fast => &["profile=fast"],
     };
     let shape = Shape {
         controller_settings: settings.iter().map(owned).collect(),

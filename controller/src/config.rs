@@ -5,6 +5,7 @@
 use controller_core::Limits;
 use figment::Figment;
 use figment::providers::{Env, Format, Serialized, Toml};
+use proto_types::profile::Profile;
 use quic_transport::pki::CredentialFiles;
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
@@ -14,6 +15,8 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
+    /// Which defaults hold for what is not set; see `docs/profiles.md`.
+    pub profile: Profile,
     /// This controller; never used again for another one.
     pub id: u64,
     /// The cluster. 1 to 64 characters of `A-Z a-z 0-9 _ -`.
@@ -186,6 +189,7 @@ pub enum LogFormat {
 impl Default for Config {
     fn default() -> Self {
         Self {
+            profile: Profile::Default,
             id: 0,
             cluster_id: String::new(),
             data_dir: PathBuf::from("/var/lib/weir/controller"),
@@ -283,11 +287,25 @@ impl Default for LogConfig {
 impl Config {
     /// Reads the file, and the environment over it.
     pub fn load(file: Option<&Path>) -> Result<Self, Box<figment::Error>> {
-        let mut figment = Figment::from(Serialized::defaults(Config::default()));
-        if let Some(file) = file {
-            figment = figment.merge(Toml::file_exact(file));
-        }
-        figment.merge(Env::prefixed("WEIR_CONTROLLER_").split("__")).extract().map_err(Box::new)
+        let set = match file {
+            Some(file) => Figment::from(Toml::file_exact(file)),
+            None => Figment::new(),
+        };
+        let set = set.merge(Env::prefixed("WEIR_CONTROLLER_").split("__"));
+        let profile = Figment::from(Serialized::default("profile", Profile::Default)).merge(&set);
+        let defaults = Config::of_profile(profile.extract_inner("profile").map_err(Box::new)?);
+        Figment::from(Serialized::defaults(defaults)).merge(set).extract().map_err(Box::new)
+    }
+
+    /// The defaults of a profile.
+    pub fn of_profile(profile: Profile) -> Self {
+        let sessions = match profile {
+            Profile::Default => SessionConfig::default(),
+            Profile::Fast => {
+                SessionConfig { session_ms: 1_000, heartbeat_ms: 100, ..SessionConfig::default() }
+            }
+        };
+        Self { profile, sessions, ..Self::default() }
     }
 
     /// Checks everything that can be checked without touching the system; all faults at once.
@@ -402,6 +420,16 @@ mod tests {
         let config = usable();
         assert_eq!(config.validate(), Ok(()));
         assert_eq!(load(&config.to_toml()).expect("readable"), config);
+    }
+
+    #[test]
+    fn a_profile_changes_defaults_only() {
+        let fast = load("profile = \"fast\"").expect("readable");
+        assert_eq!((fast.sessions.session_ms, fast.sessions.heartbeat_ms), (1_000, 100));
+        assert_eq!(load(&fast.to_toml()).expect("readable"), fast);
+        let own = load("profile = \"fast\"\n[sessions]\nsession_ms = 900").expect("readable");
+        assert_eq!((own.sessions.session_ms, own.sessions.heartbeat_ms), (900, 100));
+        assert!(load("profile = \"faster\"").expect_err("no such profile").to_string().contains("faster"));
     }
 
     #[test]

@@ -17,6 +17,7 @@ pub mod error;
 pub mod ids;
 pub mod message_kind;
 pub mod metadata;
+pub mod profile;
 pub mod replication_api;
 
 pub use encoding::{DecodeError, decode, encode};

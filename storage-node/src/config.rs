@@ -14,6 +14,7 @@ use figment::Figment;
 use figment::providers::{Env, Format, Serialized, Toml};
 use kafka_wire::HostPort;
 use proto_types::config_schema;
+use proto_types::profile::Profile;
 use quic_transport::pki::CredentialFiles;
 use serde::{Deserialize, Deserializer, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -40,6 +41,8 @@ const IDLE_FOR_EVER: Duration = Duration::from_hours(24 * 365);
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
+    /// Which defaults hold for what is not set; see `docs/profiles.md`.
+    pub profile: Profile,
     /// The cluster that this node belongs to. Must be the one in its certificate and in its data directories.
     pub cluster_id: String,
     /// This node's id, what Kafka clients see as the broker id. Must be the one in its certificate.
@@ -156,6 +159,7 @@ pub enum LogFormat {
 impl Default for Config {
     fn default() -> Self {
         Self {
+            profile: Profile::Default,
             cluster_id: String::new(),
             node_id: -1,
             rack: None,
@@ -230,21 +234,34 @@ pub enum ConfigError {
 impl Config {
     /// Reads the file (if given), the environment, and the `key=value` settings, later ones winning, and validates.
     pub fn load(path: Option<&Path>, settings: &[String]) -> Result<Config, ConfigError> {
-        let mut figment = Figment::from(Serialized::defaults(Config::default()));
+        let mut set = Figment::new();
         if let Some(path) = path {
             let text = std::fs::read_to_string(path)
                 .map_err(|error| ConfigError::Unreadable { path: path.to_owned(), error })?;
-            figment = figment.merge(Toml::string(&text));
+            set = set.merge(Toml::string(&text));
         }
-        figment = figment.merge(Env::prefixed(ENV_PREFIX).split("__"));
+        set = set.merge(Env::prefixed(ENV_PREFIX).split("__"));
         for setting in settings {
-            figment = figment.merge(Toml::string(&setting_as_toml(setting)?));
+            set = set.merge(Toml::string(&setting_as_toml(setting)?));
         }
-        let config: Config = figment.extract().map_err(|error| ConfigError::Malformed(Box::new(error)))?;
+        let malformed = |error| ConfigError::Malformed(Box::new(error));
+        let profile = Figment::from(Serialized::default("profile", Profile::Default)).merge(&set);
+        let defaults = Config::of_profile(profile.extract_inner("profile").map_err(malformed)?);
+        let figment = Figment::from(Serialized::defaults(defaults)).merge(set);
+        let config: Config = figment.extract().map_err(malformed)?;
         match config.validate() {
             faults if faults.is_empty() => Ok(config),
             faults => Err(ConfigError::Invalid(faults)),
         }
+    }
+
+    /// The defaults of a profile.
+    pub fn of_profile(profile: Profile) -> Self {
+        let limits = match profile {
+            Profile::Default => Limits::default(),
+            Profile::Fast => Limits { departed_node_told_ms: 3_000, ..Limits::default() },
+        };
+        Self { profile, limits, ..Self::default() }
     }
 
     /// All faults, each a sentence that names the field. Empty for a usable configuration.
@@ -540,6 +557,16 @@ mod tests {
         assert_eq!(config.http.address.to_string(), "127.0.0.1:9292");
         assert!(!config.kafka_flag("auto.create.topics.enable"));
         assert_eq!(config.wire_limits().frame_bytes_max, 100 << 20);
+    }
+
+    #[test]
+    fn a_profile_changes_defaults_only() {
+        assert_eq!(load(MINIMAL, &[]).unwrap().limits.departed_node_told_ms, 0);
+        let fast = load(MINIMAL, &["profile=fast"]).unwrap();
+        assert_eq!((fast.profile, fast.limits.departed_node_told_ms), (Profile::Fast, 3_000));
+        let own = load(MINIMAL, &["profile=fast", "limits.departed_node_told_ms=1"]).unwrap();
+        assert_eq!(own.limits.departed_node_told_ms, 1);
+        assert!(faults(MINIMAL, &["profile=faster"]).contains("faster"));
     }
 
     #[test]
