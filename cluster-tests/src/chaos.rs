@@ -34,6 +34,8 @@ const SYNC_LIMIT: Duration = Duration::from_secs(120);
 const CALM: Duration = Duration::from_secs(5);
 /// Writing must have begun before the first fault.
 const FIRST_RECORDS: u64 = 500;
+/// However little time is left, a fault lasts so long if it wants to.
+const HOLD_MIN: Duration = Duration::from_secs(1);
 /// As many acknowledgements show that writes go on.
 const SOME_RECORDS: u64 = 50;
 /// Size of each daemon's disk; what a run writes fits several times.
@@ -77,13 +79,21 @@ pub struct Diary {
     text: String,
     /// Faults with the times at which they began, in microseconds of the monotonic clock.
     begun: Vec<(u64, String)>,
+    /// A disk was filled: daemons may say so.
+    disks_filled: bool,
     /// What must not be: liveness, a daemon that ended by itself.
     pub complaints: Vec<String>,
 }
 
 impl Diary {
     fn new() -> Diary {
-        Diary { watch: Stopwatch::start(), text: String::new(), begun: Vec::new(), complaints: Vec::new() }
+        Diary {
+            watch: Stopwatch::start(),
+            text: String::new(),
+            begun: Vec::new(),
+            disks_filled: false,
+            complaints: Vec::new(),
+        }
     }
 
     /// Writes down and prints what happens.
@@ -173,19 +183,31 @@ pub struct Storm<'a> {
     plan: &'a Plan,
 }
 
-/// Faults of the plan until its time is over.
+/// Faults of the plan until its time is over: first each kind once, in any order, then whatever chance brings.
 fn random_faults(storm: &mut Storm<'_>) -> Result<(), NetworkError> {
     let faults = storm.plan.faults.iter().copied();
     let possible: Vec<Fault> = faults.filter(|fault| fault.is_possible(storm.cluster)).collect();
     if possible.is_empty() {
         return Err(NetworkError("none of the chosen faults is possible on this machine".to_owned()));
     }
+    storm.note_choice(&possible);
     let watch = Stopwatch::start();
-    while watch.elapsed() < storm.plan.duration {
-        let first = pick(&mut storm.chance, &possible);
+    let mut waiting = possible.clone();
+    while watch.elapsed() < storm.plan.duration || !waiting.is_empty() {
+        let first = match waiting.len() {
+            0 => pick(&mut storm.chance, &possible),
+            _ => {
+                let fault = pick(&mut storm.chance, &waiting);
+                waiting.retain(|other| *other != fault);
+                fault
+            }
+        };
         let acknowledged = storm.load.acknowledged();
         storm.begin(first)?;
-        let hold = first.hold(&mut storm.chance);
+        // Nobody takes the time of those that have not had their turn.
+        let rest = storm.plan.duration.saturating_sub(watch.elapsed());
+        let share = rest / u32::try_from(waiting.len() + 1).unwrap_or(u32::MAX);
+        let hold = first.hold(&mut storm.chance).min(share.max(HOLD_MIN));
         // Now and then another one before the first is over.
         if storm.chance.next_number().is_multiple_of(4) {
             std::thread::sleep(hold / 2);
@@ -211,8 +233,20 @@ fn pick(chance: &mut Moments, faults: &[Fault]) -> Fault {
 }
 
 impl Storm<'_> {
+    fn note_choice(&mut self, possible: &[Fault]) {
+        let names =
+            |faults: &mut dyn Iterator<Item = Fault>| faults.map(Fault::name).collect::<Vec<_>>().join(", ");
+        self.diary.note(&format!("chosen: {}", names(&mut possible.iter().copied())));
+        let all = self.plan.faults.iter().copied();
+        let impossible = names(&mut all.filter(|fault| !possible.contains(fault)));
+        if !impossible.is_empty() {
+            self.diary.note(&format!("NOT POSSIBLE ON THIS MACHINE: {impossible}"));
+        }
+    }
+
     /// Begins a fault.
     pub fn begin(&mut self, fault: Fault) -> Result<(), NetworkError> {
+        self.diary.disks_filled |= fault.fills_disks();
         let what = fault.begin(self.cluster, &mut self.chance)?;
         self.diary.fault(&what);
         Ok(())

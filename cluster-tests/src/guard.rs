@@ -30,8 +30,11 @@ pub struct Guard {
 }
 
 impl Guard {
-    /// Starts the shell. Call this before anything is made.
+    /// Makes the folder `mounts` and starts the shell. Call this before anything else is made.
     pub fn start(namespaces: &str, bridge: &str, mounts: &Path) -> io::Result<Guard> {
+        // The kernel's list of mounts knows no symbolic links.
+        std::fs::create_dir_all(mounts)?;
+        let mounts = mounts.canonicalize()?;
         let shell = Command::new("sh")
             .args(["-c", SCRIPT, "guard", namespaces, bridge])
             .arg(mounts)

@@ -1,12 +1,14 @@
-//! Hosts on one machine: network namespaces that a bridge connects, and cuts between them by packet filters.
+//! Hosts on one machine: network namespaces that a bridge connects, and cuts between them by packet filters; also paths that
+//! lose packets, swallow large ones, or are slow.
 //!
-//! This needs root, `ip`, `nsenter` and `iptables`. Where that is not to be had, [`Network::new`] says why, and hosts are
+//! This needs root, `ip`, `nsenter` and `iptables`, and `tc` for slow paths. Where that is not to be had, [`Network::new`] says why, and hosts are
 //! addresses of the loopback network (127.x.y.n): daemons run as well, but nothing can be cut.
 
 use std::net::Ipv4Addr;
 use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use crate::guard::Guard;
 
@@ -22,6 +24,8 @@ pub struct Network {
     /// The first three bytes of every address.
     prefix: [u8; 3],
     hosts: Vec<Host>,
+    /// Hosts whose packets wait in a shaper.
+    slowed: Mutex<Vec<Host>>,
 }
 
 #[derive(Debug)]
@@ -52,6 +56,7 @@ impl Network {
         let network = Network {
             prefix: prefix(10, id, count),
             hosts: Vec::new(),
+            slowed: Mutex::default(),
             kind: Kind::Namespaces { names, bridge: bridge.clone(), _guard: guard },
         };
         for tool in ["nsenter", "iptables"] {
@@ -66,7 +71,12 @@ impl Network {
     /// Addresses on loopback, for machines without namespaces and for measurements that need none.
     pub fn loopback() -> Network {
         let (id, count) = (std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
-        Network { kind: Kind::Loopback, prefix: prefix(127, id, count), hosts: Vec::new() }
+        Network {
+            kind: Kind::Loopback,
+            prefix: prefix(127, id, count),
+            hosts: Vec::new(),
+            slowed: Mutex::default(),
+        }
     }
 
     /// Whether hosts can be cut from each other.
@@ -109,8 +119,52 @@ impl Network {
         run(to.command("iptables").args(rule))
     }
 
-    /// Takes back every cut.
+    /// Whether this machine's packet filter can lose packets by chance and by their size.
+    pub fn can_lose(&self) -> bool {
+        let Some(host) = self.hosts.first().filter(|_| self.can_cut()) else { return false };
+        let works = |rule: &[String]| {
+            let change = |how: &str| run(host.command("iptables").args(["-w", how, "INPUT"]).args(rule));
+            change("-A").and_then(|()| change("-D")).is_ok()
+        };
+        works(&losing(1)) && works(&swallowing(u16::MAX))
+    }
+
+    /// Loses so many of a hundred packets to a host.
+    pub fn lose(&self, to: &Host, percent: u8) -> Result<(), NetworkError> {
+        run(to.command("iptables").args(["-w", "-A", "INPUT"]).args(losing(percent)))
+    }
+
+    /// Loses every UDP packet to a host that is larger than `bytes`, headers included, without telling anybody.
+    pub fn swallow(&self, to: &Host, bytes: u16) -> Result<(), NetworkError> {
+        run(to.command("iptables").args(["-w", "-A", "INPUT"]).args(swallowing(bytes)))
+    }
+
+    /// Whether this machine can make a path slow.
+    pub fn can_slow(&self) -> bool {
+        let Some(host) = self.hosts.first().filter(|_| self.can_cut()) else { return false };
+        self.slow(host, 1_000).and_then(|()| self.unslow()).is_ok()
+    }
+
+    /// Lets a host send no more than so many megabits a second; what does not fit waits, and then is lost.
+    pub fn slow(&self, from: &Host, megabits: u32) -> Result<(), NetworkError> {
+        let rate = format!("{megabits}mbit");
+        let shaper = ["qdisc", "replace", "dev", "eth0", "root", "tbf", "rate", &rate];
+        run(from.command("tc").args(shaper).args(["burst", "64kb", "latency", "300ms"]))?;
+        self.slowed.lock().unwrap_or_else(PoisonError::into_inner).push(from.clone());
+        Ok(())
+    }
+
+    fn unslow(&self) -> Result<(), NetworkError> {
+        let mut slowed = std::mem::take(&mut *self.slowed.lock().unwrap_or_else(PoisonError::into_inner));
+        slowed.sort_by_key(|host| host.address);
+        slowed.dedup();
+        let free = |host: &Host| run(host.command("tc").args(["qdisc", "del", "dev", "eth0", "root"]));
+        slowed.iter().try_for_each(free)
+    }
+
+    /// Takes back every cut, loss and slowness.
     pub fn heal(&self) -> Result<(), NetworkError> {
+        self.unslow()?;
         for host in self.hosts.iter().filter(|host| host.namespace.is_some()) {
             run(host.command("iptables").args(["-w", "-F", "INPUT"]))?;
             ip(&["link", "set", &host.link, "up"])?;
@@ -156,6 +210,19 @@ impl Host {
         }
         inside
     }
+}
+
+/// What follows `iptables -A INPUT` to lose packets by chance.
+fn losing(percent: u8) -> Vec<String> {
+    let probability = format!("{:.2}", f64::from(percent) / 100.0);
+    let rule = ["-m", "statistic", "--mode", "random", "--probability", &probability, "-j", "DROP"];
+    rule.map(str::to_owned).to_vec()
+}
+
+/// The same for UDP packets of more than `bytes`.
+fn swallowing(bytes: u16) -> Vec<String> {
+    let larger = format!("{}:", bytes.saturating_add(1));
+    ["-p", "udp", "-m", "length", "--length", &larger, "-j", "DROP"].map(str::to_owned).to_vec()
 }
 
 /// Differs for each process and each network of it, as far as two bytes can.

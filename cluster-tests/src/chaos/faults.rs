@@ -1,8 +1,10 @@
 //! What can happen to a cluster. A fault begins here; [`ReplicatedCluster::heal`] takes all of them back.
 
+use std::net::TcpStream;
 use std::time::Duration;
 
 use crate::chaos::TOPIC;
+use crate::clients::weir_output;
 use crate::moments::Moments;
 use crate::netns::{Host, NetworkError};
 use crate::replicated_cluster::{Daemon, ReplicatedCluster, Role};
@@ -32,6 +34,18 @@ pub enum Fault {
     CutOneWay,
     /// A storage node does not reach the controllers, or they not it.
     CutControllers,
+    /// One storage node and one controller reach each other only, and the others each other only.
+    Halves,
+    /// The same, but for one daemon that reaches both sides.
+    Bridge,
+    /// The daemons stand in a ring and reach their neighbours only.
+    Ring,
+    /// A part of all packets to one storage node is lost.
+    Loss,
+    /// What is larger than QUIC's smallest datagram does not get to one storage node.
+    BlackHole,
+    /// One storage node sends slowly.
+    Slow,
     /// The disk of a storage node is full.
     DiskFull,
     /// A storage node loses its power.
@@ -40,11 +54,22 @@ pub enum Fault {
     PowerCutAll,
     /// Every storage node is stopped cleanly and started again, one after the other.
     RollingRestart,
+    /// An operator gives a partition another preferred leader, and has it elected.
+    Reassign,
+    /// An operator changes `min.insync.replicas` and `segment.bytes`.
+    Configs,
+    /// Very many clients connect at once, and leave.
+    Connections,
 }
+
+/// An IP packet that carries 1,200 bytes of UDP, which is as little as QUIC can do with.
+const SMALLEST_PACKET: u16 = 1_228;
+/// Connections of [`Fault::Connections`].
+const CONNECTIONS: usize = 500;
 
 impl Fault {
     /// Every kind.
-    pub const ALL: [Fault; 15] = [
+    pub const ALL: [Fault; 24] = [
         Fault::KillLeader,
         Fault::KillAny,
         Fault::KillController,
@@ -56,10 +81,19 @@ impl Fault {
         Fault::CutTwoWay,
         Fault::CutOneWay,
         Fault::CutControllers,
+        Fault::Halves,
+        Fault::Bridge,
+        Fault::Ring,
+        Fault::Loss,
+        Fault::BlackHole,
+        Fault::Slow,
         Fault::DiskFull,
         Fault::PowerCut,
         Fault::PowerCutAll,
         Fault::RollingRestart,
+        Fault::Reassign,
+        Fault::Configs,
+        Fault::Connections,
     ];
 
     /// Its name on the command line.
@@ -76,10 +110,19 @@ impl Fault {
             Fault::CutTwoWay => "cut-two-way",
             Fault::CutOneWay => "cut-one-way",
             Fault::CutControllers => "cut-controllers",
+            Fault::Halves => "halves",
+            Fault::Bridge => "bridge",
+            Fault::Ring => "ring",
+            Fault::Loss => "loss",
+            Fault::BlackHole => "black-hole",
+            Fault::Slow => "slow",
             Fault::DiskFull => "disk-full",
             Fault::PowerCut => "power-cut",
             Fault::PowerCutAll => "power-cut-all",
             Fault::RollingRestart => "rolling-restart",
+            Fault::Reassign => "reassign",
+            Fault::Configs => "configs",
+            Fault::Connections => "connections",
         }
     }
 
@@ -98,10 +141,19 @@ impl Fault {
             | Fault::PauseLeader
             | Fault::PauseAny
             | Fault::PauseController
-            | Fault::RollingRestart => true,
-            Fault::Isolate | Fault::CutTwoWay | Fault::CutOneWay | Fault::CutControllers => {
-                cluster.network().can_cut()
-            }
+            | Fault::RollingRestart
+            | Fault::Reassign
+            | Fault::Configs
+            | Fault::Connections => true,
+            Fault::Isolate
+            | Fault::CutTwoWay
+            | Fault::CutOneWay
+            | Fault::CutControllers
+            | Fault::Halves
+            | Fault::Bridge
+            | Fault::Ring => cluster.network().can_cut(),
+            Fault::Loss | Fault::BlackHole => cluster.network().can_lose(),
+            Fault::Slow => cluster.network().can_slow(),
             Fault::DiskFull | Fault::PowerCut | Fault::PowerCutAll => cluster.disks().is_some(),
         }
     }
@@ -113,9 +165,16 @@ impl Fault {
         };
         match self {
             Fault::PauseLeader | Fault::PauseAny | Fault::PauseController => seconds(1, 29, chance),
-            Fault::Isolate | Fault::CutTwoWay | Fault::CutOneWay | Fault::CutControllers => {
-                seconds(1, 19, chance)
-            }
+            Fault::Isolate
+            | Fault::CutTwoWay
+            | Fault::CutOneWay
+            | Fault::CutControllers
+            | Fault::Halves
+            | Fault::Bridge
+            | Fault::Ring
+            | Fault::Loss
+            | Fault::BlackHole
+            | Fault::Slow => seconds(1, 19, chance),
             Fault::KillLeader
             | Fault::KillAny
             | Fault::KillController
@@ -124,7 +183,13 @@ impl Fault {
             Fault::DiskFull => seconds(2, 8, chance),
             Fault::PowerCutAll => chance.within(Duration::from_secs(3)),
             Fault::RollingRestart => Duration::ZERO,
+            Fault::Reassign | Fault::Configs | Fault::Connections => chance.within(Duration::from_secs(2)),
         }
+    }
+
+    /// Whether a daemon may say that its disk is full.
+    pub fn fills_disks(self) -> bool {
+        self == Fault::DiskFull
     }
 
     /// Begins it and says what was done.
@@ -150,12 +215,7 @@ impl Fault {
                 cluster.daemon(Role::Controller, id).kill();
                 Ok(format!("kill -9 controller-{id}, which leads the quorum"))
             }
-            Fault::KillMinority => {
-                let id = active_controller(cluster, chance);
-                cluster.daemon(Role::Controller, id).kill();
-                cluster.node(node).kill();
-                Ok(format!("kill -9 {name} and controller-{id}"))
-            }
+            Fault::KillMinority => Ok(kill_minority(cluster, node, chance)),
             Fault::PauseLeader => {
                 cluster.node(node).pause();
                 Ok(format!("{name}, which leads partition 0, stands still"))
@@ -174,12 +234,19 @@ impl Fault {
             Fault::CutTwoWay => cut_nodes(cluster, node, true, chance),
             Fault::CutOneWay => cut_nodes(cluster, node, false, chance),
             Fault::CutControllers => cut_controllers(cluster, node, chance),
-            Fault::DiskFull => {
-                if let Some(disks) = cluster.disks() {
-                    disks.fill(&name)?;
-                }
-                Ok(format!("the disk of {name} is full"))
+            Fault::Halves => cut_halves(cluster, node, None, chance),
+            Fault::Bridge => {
+                let bridge = other_node(cluster, node, chance);
+                cut_halves(cluster, node, Some(bridge), chance)
             }
+            Fault::Ring => cut_to_a_ring(cluster, chance),
+            Fault::Loss => lose(cluster, node, chance),
+            Fault::BlackHole => swallow(cluster, node),
+            Fault::Slow => slow(cluster, node, chance),
+            Fault::Reassign => Ok(reassign(cluster, chance)),
+            Fault::Configs => Ok(change_configs(cluster, chance)),
+            Fault::Connections => Ok(connect_often(cluster, node)),
+            Fault::DiskFull => fill_disk(cluster, &name),
             Fault::PowerCut => {
                 cluster.cut_power(Role::StorageNode, node)?;
                 Ok(format!("{name} loses its power"))
@@ -213,10 +280,19 @@ impl Fault {
             | Fault::CutTwoWay
             | Fault::CutOneWay
             | Fault::CutControllers
+            | Fault::Halves
+            | Fault::Bridge
+            | Fault::Ring
+            | Fault::Loss
+            | Fault::BlackHole
+            | Fault::Slow
             | Fault::DiskFull
             | Fault::PowerCut
             | Fault::PowerCutAll
-            | Fault::RollingRestart => any,
+            | Fault::RollingRestart
+            | Fault::Reassign
+            | Fault::Configs
+            | Fault::Connections => any,
         }
     }
 }
@@ -279,6 +355,40 @@ fn cut_nodes(
     Ok(format!("storage-node-{node} and storage-node-{other} are cut from each other"))
 }
 
+fn kill_minority(cluster: &mut ReplicatedCluster, node: usize, chance: &mut Moments) -> String {
+    let id = active_controller(cluster, chance);
+    cluster.daemon(Role::Controller, id).kill();
+    cluster.node(node).kill();
+    format!("kill -9 storage-node-{node} and controller-{id}")
+}
+
+fn fill_disk(cluster: &ReplicatedCluster, name: &str) -> Result<String, NetworkError> {
+    if let Some(disks) = cluster.disks() {
+        disks.fill(name)?;
+    }
+    Ok(format!("the disk of {name} is full"))
+}
+
+fn lose(cluster: &mut ReplicatedCluster, node: usize, chance: &mut Moments) -> Result<String, NetworkError> {
+    let percent = [2, 5, 10, 20][index(chance, 4)];
+    let host = cluster.node(node).host.clone();
+    cluster.network().lose(&host, percent)?;
+    Ok(format!("{percent} of 100 packets to storage-node-{node} are lost"))
+}
+
+fn swallow(cluster: &mut ReplicatedCluster, node: usize) -> Result<String, NetworkError> {
+    let host = cluster.node(node).host.clone();
+    cluster.network().swallow(&host, SMALLEST_PACKET)?;
+    Ok(format!("datagrams of more than {SMALLEST_PACKET} bytes do not get to storage-node-{node}"))
+}
+
+fn slow(cluster: &mut ReplicatedCluster, node: usize, chance: &mut Moments) -> Result<String, NetworkError> {
+    let megabits = [2, 5, 20][index(chance, 3)];
+    let host = cluster.node(node).host.clone();
+    cluster.network().slow(&host, megabits)?;
+    Ok(format!("storage-node-{node} sends {megabits} Mbit/s"))
+}
+
 /// One way, in either direction.
 fn cut_controllers(
     cluster: &mut ReplicatedCluster,
@@ -294,6 +404,97 @@ fn cut_controllers(
     let name = format!("storage-node-{node}");
     let (from, to) = if to_them { (name.as_str(), "controllers") } else { ("controllers", name.as_str()) };
     Ok(format!("nothing gets from {from} to {to}"))
+}
+
+/// Cuts every two hosts from each other that `reach` does not join.
+fn cut_but_for(
+    cluster: &ReplicatedCluster,
+    hosts: &[Host],
+    reach: impl Fn(usize, usize) -> bool,
+) -> Result<(), NetworkError> {
+    for (i, from) in hosts.iter().enumerate() {
+        for (j, to) in hosts.iter().enumerate() {
+            if i != j && !reach(i, j) {
+                cluster.network().cut(from, to)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A storage node and a controller on one side, everybody else on the other, perhaps with one storage node on both. Clients reach
+/// all of them.
+fn cut_halves(
+    cluster: &mut ReplicatedCluster,
+    node: usize,
+    bridge: Option<usize>,
+    chance: &mut Moments,
+) -> Result<String, NetworkError> {
+    let controllers = cluster.daemons().iter().filter(|daemon| daemon.role == Role::Controller).count();
+    let controller = 1 + index(chance, controllers);
+    let daemons: Vec<(Role, usize)> = cluster.daemons().iter().map(|d| (d.role, d.id)).collect();
+    let on_small_side = |at: usize| {
+        let (role, id) = daemons[at];
+        (role, id) == (Role::StorageNode, node) || (role, id) == (Role::Controller, controller)
+    };
+    let is_bridge = |at: usize| daemons[at].0 == Role::StorageNode && Some(daemons[at].1) == bridge;
+    let hosts = hosts(cluster, |_| true);
+    cut_but_for(cluster, &hosts, |i, j| {
+        is_bridge(i) || is_bridge(j) || on_small_side(i) == on_small_side(j)
+    })?;
+    let but =
+        bridge.map_or(String::new(), |bridge| format!(", but storage-node-{bridge} reaches both sides"));
+    Ok(format!("storage-node-{node} and controller-{controller} are cut from all others{but}"))
+}
+
+fn cut_to_a_ring(cluster: &mut ReplicatedCluster, chance: &mut Moments) -> Result<String, NetworkError> {
+    let mut ring: Vec<(String, Host)> =
+        cluster.daemons().iter().map(|daemon| (daemon.name(), daemon.host.clone())).collect();
+    for at in (1..ring.len()).rev() {
+        ring.swap(at, index(chance, at + 1));
+    }
+    let (names, hosts): (Vec<String>, Vec<Host>) = ring.into_iter().unzip();
+    let next = |i: usize| (i + 1) % hosts.len();
+    cut_but_for(cluster, &hosts, |i, j| next(i) == j || next(j) == i)?;
+    Ok(format!("everybody reaches two neighbours only: {}", names.join(", ")))
+}
+
+/// What `weir` said, in one line: another fault may be the reason that it does not get through.
+fn operator(cluster: &ReplicatedCluster, args: &[&str]) -> String {
+    let output = weir_output(&cluster.bootstrap(), args, b"");
+    let outcome = if output.status.success() { "done" } else { "refused" };
+    format!("weir {}: {outcome}", args.join(" "))
+}
+
+/// The same replicas in another order.
+fn reassign(cluster: &ReplicatedCluster, chance: &mut Moments) -> String {
+    let seen = cluster.partitions(running_node(cluster, chance), TOPIC).unwrap_or_default();
+    if seen.is_empty() {
+        return "nobody says which partitions there are: nothing is moved".to_owned();
+    }
+    let partition = index(chance, seen.len());
+    let mut replicas: Vec<String> = seen[partition].replicas.iter().map(ToString::to_string).collect();
+    let by = 1 + index(chance, replicas.len().max(2) - 1);
+    let count = replicas.len().max(1);
+    replicas.rotate_left(by % count);
+    let at = format!("{TOPIC}:{partition}");
+    let moved = operator(cluster, &["partition", "move", &at, "--replicas", &replicas.join(",")]);
+    let elected = operator(cluster, &["partition", "elect", &at]);
+    format!("{moved}; {elected}")
+}
+
+fn change_configs(cluster: &ReplicatedCluster, chance: &mut Moments) -> String {
+    let min = format!("min.insync.replicas={}", 1 + index(chance, 2));
+    let segment = format!("segment.bytes={}", [1 << 20, 4 << 20, 1 << 30][index(chance, 3)]);
+    operator(cluster, &["config", "set", &format!("topic:{TOPIC}"), &min, &segment])
+}
+
+fn connect_often(cluster: &mut ReplicatedCluster, node: usize) -> String {
+    let address = cluster.node(node).kafka().parse();
+    let Ok(address) = address else { return "a node has no address".to_owned() };
+    let connect = |_| TcpStream::connect_timeout(&address, Duration::from_millis(200)).ok();
+    let open: Vec<TcpStream> = (0..CONNECTIONS).map_while(connect).collect();
+    format!("{} clients connect to storage-node-{node} at once, and leave", open.len())
 }
 
 /// All stop at one instant, before the first of them can notice that another one is gone.

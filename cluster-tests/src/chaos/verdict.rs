@@ -18,7 +18,7 @@ pub struct Verdict {
     pub history: Report,
     /// What lies on the disks.
     pub disks: Findings,
-    /// Liveness, ends of daemons, panics.
+    /// Liveness, ends of daemons, panics, errors that daemons logged for no reason.
     pub complaints: Vec<String>,
     /// For each fault, in order: what it was, and the longest time without an acknowledgement of any partition after it began.
     pub stand_stills: Vec<(String, f64)>,
@@ -53,7 +53,16 @@ pub(super) fn judge(
         let log = String::from_utf8_lossy(&log);
         let panics = log.lines().filter(|line| line.contains("panicked at"));
         diary.complaints.extend(panics.map(|line| format!("{}: {line}", daemon.name())));
-        let mut lines = log.lines().filter(|line| line.contains("ERROR"));
+        let wrong = log.lines().filter(|line| is_error(line) && !is_allowed(line, diary.disks_filled));
+        let wrong: Vec<&str> = wrong.collect();
+        if let Some(first) = wrong.first() {
+            diary.complaints.push(format!(
+                "{} logged {} errors that no fault explains, the first: {first}",
+                daemon.name(),
+                wrong.len()
+            ));
+        }
+        let mut lines = log.lines().filter(|line| is_error(line));
         if let Some(first) = lines.next() {
             errors.insert(daemon.name(), (1 + lines.count(), first.to_owned()));
         }
@@ -62,6 +71,18 @@ pub(super) fn judge(
     let told = std::fs::write(dir.join("diary.txt"), &diary.text);
     told.map_err(|error| failed(&error))?;
     Ok(Verdict { history: report, disks, complaints: diary.complaints, stand_stills, errors })
+}
+
+/// What storage nodes say at level ERROR when their disk is full.
+const OF_FULL_DISKS: &str = "the disk is nearly full";
+
+fn is_error(line: &str) -> bool {
+    line.contains("ERROR")
+}
+
+/// Whether a fault explains an error. Dead peers, cuts and lost power do not: a cluster is made for them.
+fn is_allowed(line: &str, disks_filled: bool) -> bool {
+    disks_filled && line.contains(OF_FULL_DISKS)
 }
 
 /// The longest pause between two acknowledgements of one partition, from the beginning of each fault to the next one's.
