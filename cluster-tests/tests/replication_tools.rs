@@ -262,6 +262,14 @@ fn kafkas_tools_say_of_weir_what_they_say_of_kafka() {
     let differences = differences(&ours, &theirs);
     assert!(differences.is_empty() && ours == theirs, "{differences}");
 
+    // The failover was measured where it was decided.
+    let active = cluster.active_controller().expect("one leads");
+    let mut told =
+        |name| http::metric(cluster.daemon(Role::Controller, active).http(), name).expect("it is told");
+    let (count, seconds) =
+        (told("weir_controller_failover_seconds_count"), told("weir_controller_failover_seconds_sum"));
+    assert!(count >= 1.0 && seconds > 0.1 && seconds < 60.0, "{count} failovers took {seconds} s");
+
     // And back: nothing is missing any more.
     cluster.node(3).start();
     let missing = || {
@@ -359,6 +367,58 @@ fn weir_moves_elects_drains_and_removes() {
     }
 }
 
+/// T-122: a node is lost with its disk. Another one takes its copies over, then the lost one is forgotten, and nothing is missing;
+/// by two commands, of which the second names the first.
+#[test]
+fn a_node_that_is_lost_for_good_is_replaced() {
+    let run_dir = RunDir::new("replaced");
+    let shape = Shape { nodes: 4, ..Shape::default() };
+    let mut cluster = ReplicatedCluster::start(run_dir.path(), &shape).expect("it is loopback");
+    let at = cluster.node(1).kafka();
+    let create = ["--create", "--topic", "t", "--replica-assignment", "1:2:3,2:3:1,3:1:2"];
+    kafka_tool("kafka-topics", &at, &[&create[..], &["--config", "min.insync.replicas=2"]].concat(), b"");
+    let lines: String = (0..3_000).map(|n| format!("record {n}\n")).collect();
+    kcat(&at, &["-P", "-t", "t", "-X", "acks=all"], lines.as_bytes());
+    // The group makes the internal topic, which has copies on that node as well.
+    let consume =
+        |group: &str| weir(&at, &["consume", "t", "--group", group, "--from-beginning", "--until-end"], b"");
+    assert_eq!(consume("before").lines().count(), 3_000);
+
+    cluster.node(3).kill();
+    fs::remove_dir_all(&cluster.node(3).data).expect("it can be removed");
+    let (code, said) = refusal(&at, &["node", "remove", "3"]);
+    assert!(code == Some(1) && said.contains("`weir node drain 3 --wait`"), "{said}");
+    let drained = wait_until(SEEN_LIMIT, || {
+        weir_output(&at, &["node", "drain", "3", "--wait"], b"").status.success().then_some(())
+    });
+    assert!(drained.is_some(), "{:?}", refusal(&at, &["node", "drain", "3", "--plan"]));
+    let removed = wait_until(SEEN_LIMIT, || {
+        weir_output(&at, &["node", "remove", "3"], b"").status.success().then_some(())
+    });
+    assert!(removed.is_some(), "{:?}", refusal(&at, &["node", "remove", "3"]));
+
+    let missing = || {
+        let filter = ["--describe", "--under-replicated-partitions"];
+        kafka_tool("kafka-topics", &at, &filter, b"")
+    };
+    let whole = wait_until(SEEN_LIMIT, || missing().trim().is_empty().then_some(()));
+    assert!(whole.is_some(), "{}", missing());
+    let nodes = &weir_json(&at, &["cluster", "status"])[0]["nodes"];
+    let ids: Vec<_> =
+        nodes.as_array().into_iter().flatten().filter_map(|node| node["node"].as_i64()).collect();
+    assert_eq!(ids, [1, 2, 4], "{nodes}");
+    for index in 0..3 {
+        let replicas = partition(&at, "t", index)["replicas"].clone();
+        let mut ids: Vec<_> = replicas.as_array().into_iter().flatten().filter_map(Value::as_i64).collect();
+        ids.sort_unstable();
+        assert_eq!(ids, [1, 2, 4]);
+    }
+    // What was committed for groups is there as well, and everything works on.
+    kcat(&at, &["-P", "-t", "t", "-X", "acks=all"], b"one more\n");
+    assert_eq!(consume("before"), "one more\n", "it goes on where it was");
+    assert_eq!(consume("after").lines().count(), 3_001);
+}
+
 /// A controller more: it gets a vote, another loses its own, and its id never votes again.
 #[test]
 fn voters_come_and_go() {
@@ -431,7 +491,7 @@ fn what_cannot_be_is_refused_with_what_to_do() {
     let at = cluster.node(1).kafka();
     let create = ["--create", "--topic", "t", "--replication-factor", "4", "--partitions", "1"];
     let said = all_output(&kafka_tool_output("kafka-topics", &at, &create, b""));
-    assert!(said.contains("InvalidReplicationFactorException"), "{said}");
+    assert!(said.contains("InvalidReplicationFactorException") && said.contains("Start 1 more"), "{said}");
     kafka_tool("kafka-topics", &at, &["--create", "--topic", "t", "--replica-assignment", "1:2"], b"");
 
     // Another directory under a used id is another node, whatever it calls itself.
@@ -446,7 +506,9 @@ fn what_cannot_be_is_refused_with_what_to_do() {
     assert!(log.contains("is registered with data directory") && log.contains("unused node id"), "{log}");
 
     // A node that is away, or unknown, takes over nothing. Kafka's tool does not even ask.
-    for (target, said) in [([1, 3], "is fenced"), ([1, 9], "no such broker")] {
+    for (target, said) in
+        [([1, 3], "is fenced"), ([1, 9], "Choose among those that weir cluster status lists")]
+    {
         let (code, text) = reassign(&at, "t", &target);
         assert_eq!(code, ErrorCode::InvalidReplicaAssignment, "{text}");
         assert!(text.contains(said), "{target:?}: {text}");
@@ -492,6 +554,7 @@ fn an_unclean_election_needs_permission() {
     assert!(unavailable.contains("Partition: 0") && unavailable.contains("Leader: none"), "{unavailable}");
     let (code, said) = refusal(&at, &["partition", "elect", "t:0"]);
     assert!(code == Some(1) && said.contains("PREFERRED_LEADER_NOT_AVAILABLE"), "{said}");
+    assert!(said.contains("start one of brokers 1.") && said.contains("--unclean"), "{said}");
     let args = ["--election-type", "unclean", "--topic", "t", "--partition", "0"];
     let elected = kafka_tool("kafka-leader-election", &at, &args, b"");
     assert!(elected.contains("Successfully completed leader election (UNCLEAN)"), "{elected}");

@@ -349,9 +349,10 @@ impl Task {
     /// Has a verdict committed by the proposer, and the outcome told to us. At most one per node is on its way.
     fn commit(&self, verdict: Verdict) {
         let (proposer, events) = (self.proposer.clone(), self.events.clone());
-        self.metrics.verdict(verdict.fence);
+        let (metrics, clock) = (self.metrics.clone(), self.clock);
+        metrics.verdict(verdict.fence);
         tokio::spawn(async move {
-            let Verdict { node, broker_epoch, fence, why } = verdict;
+            let Verdict { node, broker_epoch, fence, why, silent_since } = verdict;
             let outcome = proposer
                 .propose_own(move |state, _| {
                     if fence {
@@ -361,13 +362,16 @@ impl Task {
                     }
                 })
                 .await;
+            if let (Ok((1.., _)), Some(since)) = (&outcome, silent_since) {
+                metrics.failed_over(clock.now().0.saturating_sub(since.0));
+            }
             match &outcome {
-                Ok(((), index)) if fence => tracing::warn!(%node, %index, why, "node fenced"),
-                Ok(((), index)) => tracing::info!(%node, %index, why, "node unfenced"),
+                Ok((elected, index)) if fence => tracing::warn!(%node, %index, elected, why, "node fenced"),
+                Ok((elected, index)) => tracing::info!(%node, %index, elected, why, "node unfenced"),
                 Err(error) => tracing::info!(%node, fence, %error, "node could not be fenced or unfenced"),
             }
             if let Some(events) = events.upgrade() {
-                let index = outcome.ok().map(|((), index)| index);
+                let index = outcome.ok().map(|(_, index)| index);
                 // Fails only when the watch has ended with the process.
                 let _ended = events.send(Event::Decided { verdict, index }).await;
             }

@@ -22,6 +22,7 @@ pub(crate) struct ControllerMetrics {
     fencings: Counter,
     unfencings: Counter,
     deaths_proved: Counter,
+    failover_seconds: Histogram,
     elections: Family<KindLabel, Counter>,
     leaders_lost: Counter,
     isr_shrinks: Counter,
@@ -61,6 +62,10 @@ const fn kind(election: Election) -> KindLabel {
 const ELECTIONS: [Election; 5] =
     [Election::InSync, Election::Eligible, Election::Preferred, Election::Reassigned, Election::Unclean];
 
+/// Seconds: sessions are configured to some of them.
+const FAILOVER_BUCKETS: [f64; 14] =
+    [0.1, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 10.0, 20.0, 30.0, 60.0];
+
 impl ControllerMetrics {
     /// Counters in `registry`, which is to carry the prefix `weir_controller`.
     pub(crate) fn register(registry: &mut Registry) -> Self {
@@ -73,6 +78,7 @@ impl ControllerMetrics {
             fencings: Counter::default(),
             unfencings: Counter::default(),
             deaths_proved: Counter::default(),
+            failover_seconds: Histogram::new(FAILOVER_BUCKETS),
             elections: Family::default(),
             leaders_lost: Counter::default(),
             isr_shrinks: Counter::default(),
@@ -101,6 +107,12 @@ impl ControllerMetrics {
             "Time from proposing a batch until it is applied",
             Unit::Seconds,
             m.commit_seconds.clone(),
+        );
+        registry.register_with_unit(
+            "failover",
+            "Time from a node's last sign of life until others are elected for what it led",
+            Unit::Seconds,
+            m.failover_seconds.clone(),
         );
         registry.register("heartbeats", "Heartbeats of nodes acknowledged", m.heartbeats.clone());
         registry.register("fencings", "Decisions to fence a node", m.fencings.clone());
@@ -220,6 +232,11 @@ impl ControllerMetrics {
 
     pub(crate) fn death_proved(&self) {
         self.deaths_proved.inc();
+    }
+
+    /// A node was given up, and others lead what it led, `millis` after its last sign of life.
+    pub(crate) fn failed_over(&self, millis: i64) {
+        self.failover_seconds.observe(Duration::from_millis(millis.try_into().unwrap_or(0)).as_secs_f64());
     }
 
     pub(crate) fn verdict(&self, fence: bool) {

@@ -23,13 +23,16 @@ pub fn place(
     if nodes.len() < replication_factor {
         return Err(refuse(format!(
             "{times}: The target replication factor of {replication_factor} cannot be reached because only {} \
-             broker(s) are registered.",
-            nodes.len()
+             broker(s) are registered. Start {} more, or ask for fewer replicas.",
+            nodes.len(),
+            replication_factor - nodes.len()
         )));
     }
     let active = ring(nodes, false, chance);
     if active.is_empty() {
-        return Err(refuse(format!("{times}: All brokers are currently fenced.")));
+        return Err(refuse(format!(
+            "{times}: All brokers are currently fenced. Start one of them: weir cluster status lists them."
+        )));
     }
     let fenced = ring(nodes, true, chance);
     let start = chance.below(active.len());
@@ -263,11 +266,12 @@ mod tests {
         assert_eq!(
             message(&[(1, None, false)], 3),
             "Unable to replicate the partition 3 time(s): The target replication factor of 3 cannot be reached \
-             because only 1 broker(s) are registered."
+             because only 1 broker(s) are registered. Start 2 more, or ask for fewer replicas."
         );
         assert_eq!(
             message(&[(1, None, true)], 1),
-            "Unable to replicate the partition 1 time(s): All brokers are currently fenced."
+            "Unable to replicate the partition 1 time(s): All brokers are currently fenced. Start one of them: \
+             weir cluster status lists them."
         );
     }
 }

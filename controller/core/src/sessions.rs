@@ -27,6 +27,9 @@ pub struct Verdict {
     pub fence: bool,
     /// Why, for the log.
     pub why: &'static str,
+    /// A node that is given up for its silence: its last sign of life, or the beginning of the leadership that never had
+    /// one. `None` for one that spoke itself.
+    pub silent_since: Option<Millis>,
 }
 
 /// What a heartbeat amounts to.
@@ -56,6 +59,7 @@ pub struct MetadataFollower {
 #[derive(Debug, Clone)]
 struct Session {
     broker_epoch: BrokerEpoch,
+    opened: Millis,
     deadline: Millis,
     /// What the node says that it has applied.
     applied: MetadataIndex,
@@ -122,6 +126,7 @@ impl Sessions {
         let deadline = Millis(now.0.saturating_add(self.session_ms));
         let session = Session {
             broker_epoch,
+            opened: now,
             deadline,
             applied: MetadataIndex(0),
             heard: None,
@@ -168,9 +173,9 @@ impl Sessions {
             (false, true) => None,
         };
         let verdict = match why {
-            Some(why) if !fenced => session.decide(node, true, why),
+            Some(why) if !fenced => session.decide(node, true, why, None),
             None if fenced && session.applied >= session.catch_up => {
-                session.decide(node, false, "it has caught up")
+                session.decide(node, false, "it has caught up", None)
             }
             _ => None,
         };
@@ -197,7 +202,7 @@ impl Sessions {
         self.by_node
             .iter_mut()
             .filter(|(node, session)| session.deadline < now && state.nodes().is_active(**node))
-            .filter_map(|(node, session)| session.decide(*node, true, "its session has run out"))
+            .filter_map(|(node, session)| session.give_up(*node, "its session has run out"))
             .collect()
     }
 
@@ -226,7 +231,7 @@ impl Sessions {
             return None;
         }
         let active = state.nodes().is_active(probe.node);
-        active.then(|| session.decide(probe.node, true, "its process is gone"))?
+        active.then(|| session.give_up(probe.node, "its process is gone"))?
     }
 
     /// A verdict was committed at `index`, or could not be (`None`) and may be tried again.
@@ -264,11 +269,22 @@ impl Sessions {
 }
 
 impl Session {
-    fn decide(&mut self, node: NodeId, fence: bool, why: &'static str) -> Option<Verdict> {
+    fn decide(
+        &mut self,
+        node: NodeId,
+        fence: bool,
+        why: &'static str,
+        silent_since: Option<Millis>,
+    ) -> Option<Verdict> {
         if self.pending {
             return None;
         }
         self.pending = true;
-        Some(Verdict { node, broker_epoch: self.broker_epoch, fence, why })
+        Some(Verdict { node, broker_epoch: self.broker_epoch, fence, why, silent_since })
+    }
+
+    fn give_up(&mut self, node: NodeId, why: &'static str) -> Option<Verdict> {
+        let silent_since = self.probes.last_heard().unwrap_or(self.opened);
+        self.decide(node, true, why, Some(silent_since))
     }
 }

@@ -39,7 +39,9 @@ fn t26_no_unclean_election_by_itself() {
     let mut cluster = offline();
     cluster.unfence(2);
     assert_eq!(cluster.partition("t", 0).leader, None);
-    assert_eq!(refused(cluster.elect(Preferred, "t", 0)).0, Reason::PreferredLeaderNotAvailable);
+    let (reason, message) = refused(cluster.elect(Preferred, "t", 0));
+    assert_eq!(reason, Reason::PreferredLeaderNotAvailable);
+    assert!(message.contains("start one of brokers 3.") && message.contains("--unclean"), "{message}");
     cluster.unfence(3);
     assert_eq!(cluster.partition("t", 0).leader, Some(NodeId(3)));
 }
@@ -86,7 +88,9 @@ fn t26_unclean_election_by_config() {
 fn an_unclean_election_needs_somebody_alive() {
     let mut cluster = offline();
     cluster.fence(1);
-    assert_eq!(refused(cluster.elect(Unclean, "t", 0)).0, Reason::EligibleLeadersNotAvailable);
+    let (reason, message) = refused(cluster.elect(Unclean, "t", 0));
+    assert_eq!(reason, Reason::EligibleLeadersNotAvailable);
+    assert!(message.contains("start one of brokers 1, 2, 3."), "{message}");
     assert_eq!(refused(cluster.elect(Unclean, "t", 7)).0, Reason::UnknownPartition);
     assert_eq!(refused(cluster.elect(Preferred, "nix", 0)).0, Reason::UnknownTopic);
 }
@@ -97,13 +101,13 @@ fn preferred_leaders_by_request() {
     cluster.create(assigned("t", &[&[1, 2, 3], &[2, 3, 1]])).expect("created");
     assert_eq!(refused(cluster.elect(Preferred, "t", 0)).0, Reason::ElectionNotNeeded);
     cluster.fence(1);
+    let (_, message) = refused(cluster.elect(Preferred, "t", 0));
+    assert!(message.contains("Broker 1 is fenced: start it"), "{message}");
     cluster.unfence(1);
     assert_eq!(cluster.partition("t", 0).leader, Some(NodeId(2)));
-    assert_eq!(
-        refused(cluster.elect(Preferred, "t", 0)).0,
-        Reason::PreferredLeaderNotAvailable,
-        "not in sync yet"
-    );
+    let (reason, message) = refused(cluster.elect(Preferred, "t", 0));
+    assert_eq!(reason, Reason::PreferredLeaderNotAvailable);
+    assert!(message.contains("Broker 1 is not in sync yet"), "{message}");
     let elected = cluster.elect_all(Preferred, None);
     assert_eq!(elected.len(), 1, "partition 1 needs nothing and is not told of");
     assert_eq!(refused(elected[0].result.clone()).0, Reason::PreferredLeaderNotAvailable);

@@ -210,6 +210,7 @@ fn t55_nodes_that_expire_together() {
 }
 
 /// With `weir.flush=os` a machine that restarts uncleanly may lack what was acknowledged (KIP-966's unclean shutdown).
+/// T-24: the last one standing leads again though it may have lost its tail only if nobody else is known to have more.
 #[test]
 fn who_may_have_lost_its_unflushed_tail_is_not_eligible() {
     for flush in ["ack", "os"] {

@@ -49,6 +49,7 @@ fn a_silent_node_is_fenced_once() {
     let (at, verdict) = verdicts[0];
     assert!((4001..=4100).contains(&at), "3 s after the last heartbeat, not {at}");
     assert!(verdict.fence && verdict.node == NodeId(1));
+    assert_eq!(verdict.silent_since, Some(Millis(1000)), "failover is counted from there");
     sessions.decided(verdict, None);
     assert_eq!(
         watch(&mut sessions, &cluster, 6100, 6200).len(),
@@ -64,7 +65,9 @@ fn a_new_leader_grants_fresh_sessions() {
     assert!(watch(&mut sessions, &cluster, 0, 2900).is_empty());
     sessions.begin_leadership(Millis(2900), &cluster.state);
     assert!(watch(&mut sessions, &cluster, 3000, 5900).is_empty());
-    assert_eq!(watch(&mut sessions, &cluster, 6000, 6100).len(), 1);
+    let verdicts = watch(&mut sessions, &cluster, 6000, 6100);
+    assert_eq!(verdicts.len(), 1);
+    assert_eq!(verdicts[0].1.silent_since, Some(Millis(2900)), "this leader never heard it");
 }
 
 #[test]

@@ -83,7 +83,11 @@ fn refusals_of_new_topics() {
         (topic("t", 0, 1), Reason::InvalidPartitions, "invalid non-positive value"),
         (topic("t", -2, 1), Reason::InvalidPartitions, "invalid non-positive value"),
         (topic("t", 1, 0), Reason::InvalidReplicationFactor, "must be larger than 0"),
-        (topic("t", 1, 2), Reason::InvalidReplicationFactor, "only 1 broker(s) are registered"),
+        (
+            topic("t", 1, 2),
+            Reason::InvalidReplicationFactor,
+            "only 1 broker(s) are registered. Start 1 more,",
+        ),
         (bad_config, Reason::InvalidConfig, "Invalid value -5 for configuration retention.ms: Value must be"),
         (null_config, Reason::InvalidConfig, "Null value not supported for topic configs: retention.ms"),
         (unknown_config, Reason::InvalidConfig, "Unknown topic config name: retention"),
@@ -92,7 +96,11 @@ fn refusals_of_new_topics() {
         (both_factor, Reason::InvalidRequest, "replication factor was not set to -1"),
         (gap, Reason::InvalidReplicaAssignment, "consecutive 0-based integer sequence"),
         (assigned("t", &[&[]]), Reason::InvalidReplicaAssignment, "empty replica list"),
-        (assigned("t", &[&[9]]), Reason::InvalidReplicaAssignment, "broker 9, but no such broker"),
+        (
+            assigned("t", &[&[9]]),
+            Reason::InvalidReplicaAssignment,
+            "broker 9, but no such broker is registered. Choose among",
+        ),
         (assigned("t", &[&[1, 1]]), Reason::InvalidReplicaAssignment, "the broker 1 more than once"),
         (assigned("t", &[&[1], &[]]), Reason::InvalidReplicaAssignment, "empty replica list"),
     ];
@@ -118,6 +126,7 @@ fn one_refused_topic_does_not_disturb_the_others() {
     assert_eq!(refused(collide[1].clone()).0, Reason::InvalidTopicName, "the second sees the first");
 }
 
+/// T-54: one of them.
 #[test]
 fn a_request_that_is_too_large_is_refused_as_a_whole() {
     let mut cluster = Cluster::with_nodes(1);

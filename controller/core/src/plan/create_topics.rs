@@ -188,7 +188,7 @@ pub(super) fn check_assignment(
     }
     let message = format!(
         "All brokers specified in the manual partition assignment for partition {index} are fenced or in controlled \
-         shutdown."
+         shutdown. Start one of them, or name one that runs: weir cluster status lists them."
     );
     reject(Reason::InvalidReplicaAssignment, message)
 }
@@ -214,7 +214,8 @@ pub(super) fn check_replicas(
         let mut seen = BTreeSet::new();
         if let Some(node) = replicas.iter().find(|node| state.nodes().get(**node).is_none()) {
             format!(
-                "The manual partition assignment includes broker {node}, but no such broker is registered."
+                "The manual partition assignment includes broker {node}, but no such broker is registered. \
+                 Choose among those that weir cluster status lists."
             )
         } else if let Some(node) = replicas.iter().find(|node| !seen.insert(**node)) {
             format!("The manual partition assignment includes the broker {node} more than once.")

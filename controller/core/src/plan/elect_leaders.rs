@@ -120,7 +120,7 @@ fn elect_one(
             }
             let may = |node: &NodeId| before.isr.contains(node) && settler.alive(*node);
             let Some(preferred) = preferred.filter(may) else {
-                let message = "The preferred leader was not available.";
+                let message = preferred_not_available(before, &settler);
                 return reject(Reason::PreferredLeaderNotAvailable, message);
             };
             let wanted = PartitionState { leader: Some(preferred), ..before.clone() };
@@ -133,12 +133,44 @@ fn elect_one(
             }
             match settler.change(at, before, before.clone(), Unclean::Requested) {
                 Some(change) => Ok(Some(change)),
-                None => reject(
-                    Reason::EligibleLeadersNotAvailable,
-                    "Eligible topic partition leaders are not available.",
-                ),
+                None => {
+                    let message = format!(
+                        "Eligible topic partition leaders are not available. No replica of it is alive: start one of \
+                         brokers {}.",
+                        listed(&before.replicas)
+                    );
+                    reject(Reason::EligibleLeadersNotAvailable, message)
+                }
             }
         }
+    }
+}
+
+fn listed(nodes: &[NodeId]) -> String {
+    let ids: Vec<String> = nodes.iter().map(ToString::to_string).collect();
+    ids.join(", ")
+}
+
+/// Kafka's sentence, and what can be done.
+fn preferred_not_available(partition: &PartitionState, settler: &Settler<'_>) -> String {
+    let kafkas = "The preferred leader was not available.";
+    if partition.leader.is_none() {
+        // Whoever is in one of the two sets has all that was committed.
+        let whole: Vec<NodeId> = partition.isr.iter().chain(&partition.elr).copied().collect();
+        return format!(
+            "{kafkas} No replica that has all committed records is alive: start one of brokers {}. To elect one without \
+             them and lose what it lacks, ask for an unclean election (weir partition elect --unclean).",
+            listed(&whole)
+        );
+    }
+    match partition.replicas.first() {
+        Some(preferred) if !settler.alive(*preferred) => {
+            format!("{kafkas} Broker {preferred} is fenced: start it, or reassign the partition.")
+        }
+        Some(preferred) => {
+            format!("{kafkas} Broker {preferred} is not in sync yet: wait until it is in the ISR.")
+        }
+        None => kafkas.to_owned(),
     }
 }
 

@@ -70,6 +70,11 @@ impl ProbeState {
         self.heard = self.heard.max(Some(at));
     }
 
+    /// When it last gave a sign of life under this leadership.
+    pub(super) fn last_heard(&self) -> Option<Millis> {
+        self.heard
+    }
+
     /// Whether it should be asked now, and where; `registered` is the address that it gave. At most once per heartbeat
     /// interval.
     pub(super) fn due(&self, now: Millis, heartbeat_ms: i64, registered: &str) -> Option<ProbeTarget> {
