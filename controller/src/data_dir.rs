@@ -183,6 +183,7 @@ mod tests {
         DataDir::open(path, cluster, id, 1 << 20)
     }
 
+    /// T-57, of controllers.
     #[test]
     fn a_directory_is_for_one_process_of_one_controller() {
         let dir = tempfile::tempdir().expect("temp dir");

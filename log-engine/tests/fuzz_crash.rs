@@ -24,6 +24,7 @@ const SEEDS: u64 = 3_000;
 const STEPS: usize = 60;
 
 /// A short script, the power cut at every single operation of it.
+/// T-25: starts and clean stops are in it.
 #[test]
 fn crash_at_every_operation_of_a_script() {
     let script: [fn(&mut World); 20] = [

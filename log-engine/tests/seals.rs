@@ -246,6 +246,7 @@ fn damage_keeps_a_segment_from_being_sealed() {
     assert_eq!(outcomes[1], Ok(Sealing::Sealed));
 }
 
+/// T-6: epoch 0 too.
 #[test]
 fn a_checkpoint_of_epochs_that_does_not_fit_the_batches_is_built_anew() {
     let checkpoint = Path::new("data").join(NAME.to_string()).join("leader-epoch-checkpoint");

@@ -9,6 +9,7 @@ use tokio::time::timeout;
 use uuid::Uuid;
 
 /// Invariants are checked after each batch in debug builds: that makes the panic.
+/// T-53.
 #[cfg(debug_assertions)]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_panic_while_applying_ends_the_controller() {

@@ -58,6 +58,7 @@ impl Quorum {
     }
 }
 
+/// T-46: how a controller is replaced.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_dead_controller_is_replaced_by_a_new_one_with_a_new_id() {
     let mut quorum = Quorum::start(3, |config| {
@@ -107,6 +108,7 @@ async fn a_dead_controller_is_replaced_by_a_new_one_with_a_new_id() {
     quorum.all_have_topic("t39").await;
 }
 
+/// T-58: the active controller is removed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_controller_grows_to_three_and_the_first_one_leaves() {
     let mut quorum = Quorum::start(1, plain).await;
@@ -256,6 +258,7 @@ async fn the_description_tells_how_far_each_one_is() {
 }
 
 /// Every file of one controller, damaged: it does not start and says so, and the others have everything.
+/// T-47, T-51, of a quorum.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_damaged_controller_refuses_to_start_and_the_others_go_on() {
     let mut quorum = Quorum::start(3, |config| {

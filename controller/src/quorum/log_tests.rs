@@ -30,6 +30,7 @@ impl StoreBuilder<TypeConfig, LogStore, StateMachine, TempDir> for Builder {
     }
 }
 
+/// T-44: what a store must do about a snapshot that comes over entries, as raft's authors test it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn openrafts_suite() {
     Suite::<TypeConfig, LogStore, StateMachine, Builder, TempDir>::test_all(Builder).await.expect("passes");
@@ -142,6 +143,7 @@ fn a_torn_end_beyond_the_last_sync_is_cut() {
     assert_eq!(open(dir.path()).expect("zeros are a torn end").next(), 40);
 }
 
+/// T-47, of the log.
 #[test]
 fn every_bit_flip_in_a_synced_record_is_damage() {
     let (dir, log) = filled();
@@ -162,6 +164,7 @@ fn every_bit_flip_in_a_synced_record_is_damage() {
     assert_eq!(open(dir.path()).expect("whole again").next(), 40);
 }
 
+/// T-47, T-51: files of the log that are cut or gone.
 #[test]
 fn cuts_and_lost_files_below_the_last_sync_are_damage() {
     let (dir, log) = filled();

@@ -386,6 +386,7 @@ fn seeds() -> std::ops::Range<u64> {
     }
 }
 
+/// T-41, T-42, T-43, T-45, T-48, T-49, T-52: votes, logs, snapshots and voters under every fault at once.
 #[test]
 fn the_quorum_keeps_its_rules() {
     let seeds = seeds();

@@ -134,6 +134,7 @@ fn run(seed: u64, traced: bool, talk: bool) -> Result<(BTreeMap<&'static str, u6
     }
 }
 
+/// T-20, T-24 and more: every fault at once, in a model of time.
 #[test]
 fn nothing_acknowledged_is_lost_in_a_failing_world() {
     if let Some(seed) = number("WEIR_SEED") {
