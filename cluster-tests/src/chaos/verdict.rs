@@ -73,8 +73,8 @@ pub(super) fn judge(
     Ok(Verdict { history: report, disks, complaints: diary.complaints, stand_stills, errors })
 }
 
-/// What storage nodes say at level ERROR when their disk is full.
-const OF_FULL_DISKS: &str = "the disk is nearly full";
+/// What storage nodes say at level ERROR when their disk is full: that it is, and that they cannot write.
+const OF_FULL_DISKS: [&str; 2] = ["the disk is nearly full", "No space left on device"];
 
 fn is_error(line: &str) -> bool {
     line.contains("ERROR")
@@ -82,7 +82,7 @@ fn is_error(line: &str) -> bool {
 
 /// Whether a fault explains an error. Dead peers, cuts and lost power do not: a cluster is made for them.
 fn is_allowed(line: &str, disks_filled: bool) -> bool {
-    disks_filled && line.contains(OF_FULL_DISKS)
+    disks_filled && OF_FULL_DISKS.iter().any(|said| line.contains(said))
 }
 
 /// The longest pause between two acknowledgements of one partition, from the beginning of each fault to the next one's.
