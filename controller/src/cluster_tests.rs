@@ -14,7 +14,7 @@ use proto_types::controller_api::*;
 use proto_types::error::{ControllerError, Reason};
 use proto_types::ids::*;
 use proto_types::message_kind::MessageKind;
-use proto_types::metadata::{Listener, MetadataChange};
+use proto_types::metadata::{Listener, MetadataChange, topic_partition};
 use quic_transport::memory::{MemoryNetwork, MemoryNetworkConfig};
 use quic_transport::{
     FrameReceiver, FrameSender, Identity, Limits, Peer, PeerTarget, Role, Router, Transport, TransportMetrics,
@@ -345,6 +345,7 @@ async fn a_controller_that_does_not_lead_says_who_does() {
     }
 }
 
+/// T-49, T-20.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_leader_without_quorum_acknowledges_nothing() {
     let quorum = Quorum::start(3, |config| {
@@ -354,6 +355,7 @@ async fn a_leader_without_quorum_acknowledges_nothing() {
     .await;
     let epoch = quorum.register(1).await;
     quorum.unfence(epoch).await;
+    let topic = created(quorum.create("led-by-node-1").await);
     let leader = quorum.leader().await;
     for other in (1..=3).filter(|id| *id != leader) {
         quorum.network.partition(address(leader), address(other));
@@ -369,6 +371,19 @@ async fn a_leader_without_quorum_acknowledges_nothing() {
     assert!(
         matches!(answer, Err(ControllerError::Busy(_) | ControllerError::NotLeader { .. })),
         "a deposed leader extends no session: {answer:?}"
+    );
+    // T-20: it may not know of the leadership in whose name it is asked, and judges nothing.
+    let newer = ProposedIsr {
+        partition: topic_partition(topic, 0),
+        leader_epoch: LeaderEpoch(7),
+        partition_epoch: PartitionEpoch(7),
+        isr: vec![(NodeId(1), epoch)],
+    };
+    let request = AlterPartition { node: NodeId(1), broker_epoch: epoch, partitions: vec![newer] };
+    let answer = quorum.ask(leader, &ControllerRequest::AlterPartition(request)).await;
+    assert!(
+        matches!(answer, Err(ControllerError::Busy(_) | ControllerError::NotLeader { .. })),
+        "a deposed leader refuses no in-sync set: {answer:?}"
     );
     // The second one finds the first one's outcome open: it waits no longer than that did.
     for name in ["lost", "lost too"] {
@@ -416,6 +431,7 @@ async fn a_controller_that_was_away_for_long_gets_a_snapshot() {
     quorum.all_have_topic("t99").await;
 }
 
+/// T-46: nobody comes back under his id without what he knew.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_controller_that_lost_its_directory_is_not_taken_back() {
     let mut quorum = Quorum::start(3, plain).await;
@@ -636,6 +652,7 @@ async fn many_requests_at_once_share_batches_and_all_are_answered() {
 }
 
 /// Together they are larger than a log entry can be; none of them is refused, and the controller lives on.
+/// T-54: many of them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn large_requests_at_once_do_not_become_an_entry_that_is_too_large() {
     const TOPICS: usize = 15;

@@ -18,6 +18,7 @@ use proto_types::message_kind::MessageKind;
 use quinn::crypto::rustls::QuicClientConfig;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
 const LONG: Duration = Duration::from_secs(20);
@@ -264,6 +265,90 @@ async fn without_certificate_or_protocol_nobody_gets_in() {
             let closed = tokio::time::timeout(LONG, connection.closed()).await.expect("thrown out");
             assert!(matches!(closed, quinn::ConnectionError::ConnectionClosed(_)), "{closed:?}");
         }
+    }
+}
+
+/// T-37: what comes before the handshake is done could be a replay. A member that wants to send early, and remembers what it
+/// could resume, finds nothing to do it with.
+#[tokio::test]
+async fn nothing_can_be_sent_before_the_handshake_is_done() {
+    let cluster = TestCluster::new("early");
+    let server = serve(cluster.config(Role::Controller, 1, Limits::default()));
+    let member = cluster.credentials(Role::Admin, 1);
+    let mut config =
+        rustls::ClientConfig::builder_with_provider(Arc::new(rustls::crypto::aws_lc_rs::default_provider()))
+            .with_protocol_versions(&[&rustls::version::TLS13])
+            .expect("TLS 1.3")
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(Trusting))
+            .with_client_auth_cert(member.chain().expect("readable"), member.key().expect("readable"))
+            .expect("usable");
+    config.alpn_protocols = vec![crate::ALPN.to_vec()];
+    config.enable_early_data = true;
+    let config = quinn::ClientConfig::new(Arc::new(QuicClientConfig::try_from(config).expect("QUIC")));
+    let endpoint = quinn::Endpoint::client(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).expect("binds");
+    let connect = || endpoint.connect_with(config.clone(), server.local_addr(), "x").expect("valid");
+    let first = connect().await.expect("a member gets in");
+    // Tickets for the next time come before this reply.
+    assert_eq!(outcome(&first, &request(b"x")).await, Some(Outcome::Done));
+    let Err(connecting) = connect().into_0rtt() else { panic!("the server gave what early data needs") };
+    let second = connecting.await.expect("by a full handshake");
+    assert_eq!(outcome(&second, &request(b"x")).await, Some(Outcome::Done));
+}
+
+/// Between client and server: passes datagrams on, but only small ones once it is told so.
+async fn narrow_path(server: SocketAddr, narrow: Arc<AtomicBool>) -> SocketAddr {
+    let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    let outside = tokio::net::UdpSocket::bind(any).await.expect("binds");
+    let inside = tokio::net::UdpSocket::bind(any).await.expect("binds");
+    let address = outside.local_addr().expect("bound");
+    tokio::spawn(async move {
+        let (mut from_client, mut from_server) = (vec![0; 65_536], vec![0; 65_536]);
+        let mut client = None;
+        let fits = |length: usize| length <= 1200 || !narrow.load(Ordering::Relaxed);
+        // A datagram that cannot be passed on is lost, as on any path.
+        loop {
+            tokio::select! {
+                Ok((length, from)) = outside.recv_from(&mut from_client) => {
+                    client = Some(from);
+                    if fits(length) {
+                        let _lost = inside.send_to(&from_client[..length], server).await;
+                    }
+                }
+                Ok((length, _)) = inside.recv_from(&mut from_server) => {
+                    if let (Some(client), true) = (client, fits(length)) {
+                        let _lost = outside.send_to(&from_server[..length], client).await;
+                    }
+                }
+            }
+        }
+    });
+    address
+}
+
+/// T-39: a path that swallows large datagrams, from the beginning or from one moment on, is found out.
+#[tokio::test]
+async fn a_path_that_swallows_large_datagrams_slows_down_but_does_not_hang() {
+    let cluster = TestCluster::new("paths");
+    let mut config = cluster.config(Role::Controller, 1, Limits::default());
+    // The proxy knows no batches.
+    config.path = PathProfile { segmentation_offload: false, ..PathProfile::LAN };
+    let server = serve(config.clone());
+    let narrow = Arc::new(AtomicBool::new(false));
+    let path = narrow_path(server.local_addr(), Arc::clone(&narrow)).await;
+    let body = Bytes::from(vec![7; 200_000]);
+    for begins_narrow in [false, true] {
+        narrow.store(begins_narrow, Ordering::Relaxed);
+        let mut config = cluster.config(Role::StorageNode, 2, Limits::default());
+        config.path = PathProfile { segmentation_offload: false, ..PathProfile::LAN };
+        let endpoint = client(config);
+        let peer = endpoint.peer(PeerTarget::new(path, server.identity().clone()));
+        assert_eq!(peer.call(CALL, body.clone(), LONG).await.as_ref(), Ok(&body));
+        narrow.store(true, Ordering::Relaxed);
+        for _ in 0..3 {
+            assert_eq!(peer.call(CALL, body.clone(), LONG).await.as_ref(), Ok(&body));
+        }
+        endpoint.shutdown(Duration::from_secs(1)).await;
     }
 }
 

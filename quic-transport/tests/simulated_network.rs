@@ -146,6 +146,68 @@ fn loss_partition_and_repair_repeat_by_seed() {
     assert_ne!(first, run(seed + 1), "another seed, another story");
 }
 
+/// T-39: datagrams get lost in one direction only. Both ends of an idle connection notice within the idle time-out, and the
+/// next call after the repair gets through.
+#[test]
+fn a_path_that_is_dead_in_one_direction_is_noticed_by_both_ends() {
+    for (from, to) in [("client", "server"), ("server", "client")] {
+        let cluster = Arc::new(TestCluster::new("simulated"));
+        let mut sim = turmoil::Builder::new()
+            .rng_seed(7)
+            .simulation_duration(Duration::from_secs(120))
+            .tick_duration(Duration::from_millis(1))
+            .build();
+        // When the server's end of the stream was over.
+        let ended = Rc::new(RefCell::new(None));
+        let (server_cluster, server_ended) = (Arc::clone(&cluster), Rc::clone(&ended));
+        sim.host("server", move || {
+            let config = config(&server_cluster, Role::Controller, 1, 1);
+            let (opened, mut told) = tokio::sync::mpsc::channel(4);
+            let ended = Rc::clone(&server_ended);
+            let router = Router::builder()
+                .call(CALL, Roles::of(&Role::ALL), |call| async move { Ok(call.body) })
+                .stream(FEED, Roles::of(&Role::ALL), move |_call, sender, mut receiver| {
+                    let opened = opened.clone();
+                    async move {
+                        while let Ok(Some(_)) = receiver.recv().await {}
+                        let _gone = opened.send(()).await;
+                        drop(sender);
+                    }
+                })
+                .build();
+            async move {
+                let _endpoint = bind(config, router).await;
+                told.recv().await.expect("a stream was opened");
+                *ended.borrow_mut() = turmoil::sim_elapsed();
+                std::future::pending::<()>().await;
+                Ok(())
+            }
+        });
+        let seen = Rc::clone(&ended);
+        sim.client("client", async move {
+            let endpoint = bind(config(&cluster, Role::StorageNode, 2, 2), Router::empty()).await;
+            let address = SocketAddr::from((turmoil::lookup("server"), PORT));
+            let peer = endpoint.peer(PeerTarget::new(address, cluster.identity(Role::Controller, 1)));
+            let long = Duration::from_secs(30);
+            let (_sender, mut receiver) = peer.open_stream(FEED, Bytes::new(), long).await.expect("opened");
+            tokio::time::sleep(IDLE * 3).await;
+            assert!(seen.borrow().is_none(), "an idle connection is kept alive");
+            turmoil::partition_oneway(from, to);
+            let cut = turmoil::sim_elapsed().expect("in a simulation");
+            let broken = receiver.recv().await;
+            assert!(matches!(broken, Err(FrameError::Closed { .. })), "{broken:?}");
+            // Whoever still hears the other is told by the silence that answers it: one time-out after the other.
+            tokio::time::sleep(IDLE * 2).await;
+            let server_end = seen.borrow().expect("the server has noticed too");
+            assert!(server_end - cut <= IDLE * 3, "{from} -> {to}: only after {:?}", server_end - cut);
+            turmoil::repair_oneway(from, to);
+            assert!(peer.call(CALL, Bytes::from_static(b"again"), long).await.is_ok());
+            Ok(())
+        });
+        sim.run().expect("the story ends well");
+    }
+}
+
 /// A server that is crashed and started again by the simulator is reached again by the next call.
 #[test]
 fn a_crashed_host_is_reached_again() {

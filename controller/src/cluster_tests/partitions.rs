@@ -2,7 +2,7 @@
 //! quorum does for partitions by itself.
 
 use super::*;
-use proto_types::metadata::{InternalTopic, PartitionState, topic_partition};
+use proto_types::metadata::{InternalTopic, PartitionState};
 use std::sync::atomic::{AtomicBool, Ordering};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
@@ -225,4 +225,63 @@ async fn internal_topics_get_replicas_as_nodes_join() {
         state.configs().topic_value(topic, "min.insync.replicas").map(str::to_owned)
     };
     eventually("two must be in sync", || (minimum().as_deref() == Some("2")).then_some(())).await;
+}
+
+/// T-56: the metadata never stands still, and a node that joins is let in all the same.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_is_unfenced_while_the_metadata_is_busy() {
+    const PER_REQUEST: i32 = 200;
+    let quorum = Quorum::start(1, |config| {
+        plain(config);
+        config.sessions.session_ms = 10_000;
+    })
+    .await;
+    let one = Node::join(&quorum, 1).await;
+    // As fast as it goes, and well over a thousand records a second.
+    let client = Arc::clone(&one.client);
+    let begun = Instant::now();
+    let load = tokio::spawn(async move {
+        for n in 0.. {
+            let topic = NewTopic {
+                name: format!("t{n}"),
+                partitions: Some(PER_REQUEST),
+                replication_factor: Some(1),
+                assignments: vec![],
+                configs: vec![],
+            };
+            let request = CreateTopics { topics: vec![topic], validate_only: false, timeout_ms: 0 };
+            created(ask(&client, &ControllerRequest::CreateTopics(request)).await);
+        }
+    });
+    let state = || quorum.all().next().expect("runs").state();
+    eventually("there is load", || (state().topics().len() > 5).then_some(())).await;
+    let two = super::client(&quorum.network, 2);
+    let ControllerRequest::RegisterNode(mut registration) = registration(2) else { panic!("it registers") };
+    registration.node = NodeId(2);
+    registration.directories = vec![DirectoryId(Uuid::from_u128(2))];
+    let broker_epoch = match ask(&two, &ControllerRequest::RegisterNode(registration)).await {
+        Ok(ControllerReply::Registered { broker_epoch, .. }) => broker_epoch,
+        other => panic!("{other:?}"),
+    };
+    let before = state().partitions().len();
+    let mut follower = Follower::open(&quorum, 1, None).await;
+    loop {
+        assert!(begun.elapsed() < PATIENCE, "it is never let in");
+        // The load goes on: something always comes.
+        follower.next().await;
+        // It says truly what it has applied, which is never the newest.
+        let applied = follower.index.unwrap_or(MetadataIndex(0));
+        let heartbeat = Heartbeat { node: NodeId(2), broker_epoch, applied, stopping: false, healthy: true };
+        match ask(&two, &ControllerRequest::Heartbeat(heartbeat)).await {
+            Ok(ControllerReply::Heartbeat(reply)) if !reply.fenced => break,
+            Ok(ControllerReply::Heartbeat(_)) => {}
+            other => panic!("{other:?}"),
+        }
+    }
+    eventually("the load has not stopped", || (state().partitions().len() > before + 400).then_some(()))
+        .await;
+    assert!(!load.is_finished());
+    load.abort();
+    let rate = state().partitions().len() as f64 / begun.elapsed().as_secs_f64();
+    println!("{rate:.0} partitions a second were made meanwhile");
 }

@@ -46,6 +46,11 @@ impl World {
         Self::open_in(disk, 1, epoch, limits, topic_configs).await
     }
 
+    /// A node that has only just started, with the disk that it had before.
+    fn start(disk: &Arc<SimDisk>) -> Self {
+        Self::start_in(Arc::clone(disk) as Arc<dyn Disk>, 1, PartitionLimits::default())
+    }
+
     /// In the first so many of two directories.
     async fn open_in(
         disk: Arc<dyn Disk>,
@@ -54,6 +59,13 @@ impl World {
         limits: PartitionLimits,
         topic_configs: &[(&str, &str)],
     ) -> Self {
+        let mut world = Self::start_in(disk, directories, limits);
+        world.apply(&Self::first_changes(epoch, topic_configs)).await;
+        world
+    }
+
+    /// In the first so many of two directories, before it has heard anything of the cluster.
+    fn start_in(disk: Arc<dyn Disk>, directories: usize, limits: PartitionLimits) -> Self {
         let options = DataDirOptions {
             cluster_id: "c".into(),
             node_id: 1,
@@ -76,7 +88,16 @@ impl World {
             replication: crate::replication::Replication::alone(),
         };
         let partitions = Partitions::start(config, data).unwrap();
-        let mut image = ClusterImage::empty();
+        Self { partitions, clock, image: ClusterImage::empty() }
+    }
+
+    async fn apply(&mut self, changes: &[MetadataChange]) {
+        let delta = self.image.apply(MetadataIndex(self.image.index().0 + 1), changes);
+        self.partitions.apply(&self.image, &delta).await;
+    }
+
+    /// A topic whose partitions this node leads.
+    fn first_changes(epoch: i32, topic_configs: &[(&str, &str)]) -> Vec<MetadataChange> {
         let mut changes = live_node(1);
         changes.extend(topic(1, "t", PARTITIONS, &[1]));
         changes.extend((0..PARTITIONS).map(|index| MetadataChange::PartitionSet {
@@ -97,9 +118,7 @@ impl World {
             name: name.to_owned(),
             value: Some(value.to_owned()),
         }));
-        let delta = image.apply(MetadataIndex(1), &changes);
-        partitions.apply(&image, &delta).await;
-        Self { partitions, clock, image }
+        changes
     }
 
     /// The disk loses what it may, and the node starts again.
@@ -443,6 +462,35 @@ async fn a_late_delete_leaves_the_topic_of_the_same_name_alone() {
     world.partitions.apply(&world.image, &again).await;
     assert!(matches!(world.partitions.get(new), Lookup::Open(_)), "the new topic's copy is gone");
     assert!(matches!(world.partitions.get(topic_partition(topic_id(1), 0)), Lookup::Absent));
+    world.partitions.close().await;
+}
+
+/// T-30: metadata that is empty, behind, or says that the topic was deleted and made anew while the node was down: whatever it
+/// finds on its disks that it is not told of, it leaves alone.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_the_metadata_does_not_know_at_a_start_is_kept() {
+    let disk = SimDisk::new(1);
+    let world = World::open(&disk, 1).await;
+    for sequence in 0..3 {
+        world.produce(0, Acks::All, 1, sequence).await.unwrap();
+    }
+    let records = world.read(0);
+    world.partitions.close().await;
+    drop(world);
+    let wrong: [(&str, Vec<MetadataChange>); 4] = [
+        ("empty", vec![]),
+        ("of before the topic was made", live_node(1)),
+        ("ahead: another topic has the name", [live_node(1), topic(2, "t", PARTITIONS, &[1])].concat()),
+        ("ahead: the copies are elsewhere", [live_node(1), topic(1, "t", PARTITIONS, &[2])].concat()),
+    ];
+    for (what, changes) in wrong {
+        let mut world = World::start(&disk);
+        world.apply(&changes).await;
+        assert!(matches!(world.partitions.get(topic_partition(topic_id(1), 0)), Lookup::Absent), "{what}");
+        world.partitions.close().await;
+    }
+    let world = World::open(&disk, 2).await;
+    assert_eq!((records.len(), world.read(0)), (3, records));
     world.partitions.close().await;
 }
 

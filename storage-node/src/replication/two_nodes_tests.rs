@@ -459,6 +459,77 @@ async fn a_throttled_follower_catches_up_slowly() {
     world.close().await;
 }
 
+/// T-31: a follower that knows nothing of a producer takes its batches from the middle: what the leader has is the truth.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_follower_without_the_state_of_a_producer_follows() {
+    let world = World::start(1, small_limits()).await;
+    let (leader, follower) = (&world.nodes[&1], &world.nodes[&2]);
+    world.network.partition(address(1), address(2));
+    let id = topic_partition(topic_id(1), 0);
+    let mut alone = world.image.lock().partition(id).expect("it exists").as_ref().clone();
+    alone.isr = vec![NodeId(1)];
+    alone.partition_epoch = PartitionEpoch(alone.partition_epoch.0 + 1);
+    let alone = MetadataChange::PartitionSet { partition: id, state: alone };
+    let min = config(ConfigResource::Topic(topic_id(1)), "min.insync.replicas", Some("1"));
+    world.commit(&[alone, min]).await;
+    let send = async |sequence: i32| {
+        leader.produce_with(0, BatchBuilder::new().producer(7, 0, sequence), b"idempotent").await
+    };
+    for sequence in 0..10 {
+        assert_eq!(send(sequence).await, Ok(Offset(i64::from(sequence))));
+    }
+    // The records by which a follower would learn the first sequences are gone.
+    assert_eq!(leader.handle(0).delete_records(Some(Offset(6))).await, Ok(Offset(6)));
+    world.network.heal(address(1), address(2));
+    until("the follower begins at the sixth sequence", || follower.handle(0).view().end == Offset(10)).await;
+    assert_eq!(follower.handle(0).view().start, Offset(6));
+    assert_eq!(send(10).await, Ok(Offset(10)));
+    until("it goes on", || follower.handle(0).view().end == Offset(11)).await;
+    assert_eq!(follower.log(0), leader.log(0));
+    world.close().await;
+}
+
+/// T-17: nothing is written to a thousand partitions, and a throttle is on: all stay in sync. The lag time is short, so that many
+/// of it pass.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn idle_partitions_stay_in_sync() {
+    const PARTITIONS: i32 = 1_000;
+    const LAG: Duration = Duration::from_secs(2);
+    let world = World::start(PARTITIONS, small_limits()).await;
+    let leader = &world.nodes[&1];
+    let changes = ["leader", "follower"].map(|side| {
+        [
+            config(
+                ConfigResource::Topic(topic_id(1)),
+                &format!("{side}.replication.throttled.replicas"),
+                Some("*"),
+            ),
+            config(ConfigResource::NodeDefault, &format!("{side}.replication.throttled.rate"), Some("1")),
+        ]
+    });
+    let mut changes = changes.concat();
+    let lag = LAG.as_millis().to_string();
+    changes.push(config(ConfigResource::NodeDefault, "replica.lag.time.max.ms", Some(&lag)));
+    world.commit(&changes).await;
+    // A write now and then that is throttled, as in-sync replicas never are.
+    for n in 0..5 {
+        tokio::time::sleep(LAG).await;
+        assert_eq!(leader.produce(n, &[b'v'; 1_000]).await, Ok(Offset(0)));
+    }
+    let image = world.image.lock().clone();
+    for partition in 0..PARTITIONS {
+        let state = image.partition(topic_partition(topic_id(1), partition)).expect("it exists");
+        assert_eq!(state.isr, [NodeId(1), NodeId(2)], "partition {partition}");
+        assert_eq!(state.partition_epoch, PartitionEpoch(4), "partition {partition}: nobody ever left");
+    }
+    // Who is away does not stay.
+    world.network.partition(address(1), address(2));
+    let last = topic_partition(topic_id(1), PARTITIONS - 1);
+    let left = || world.image.lock().partition(last).is_some_and(|state| state.isr == [NodeId(1)]);
+    until("the follower leaves", left).await;
+    world.close().await;
+}
+
 /// A follower with a throttle of its own withholds credit, and gives it by and by: it gets everything in the end (KIP-73).
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_follower_that_throttles_itself_gets_everything() {
