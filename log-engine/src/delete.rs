@@ -4,6 +4,7 @@
 use std::io;
 use std::path::PathBuf;
 
+use crate::LogName;
 use crate::data_dir::{DELETED_SUFFIX, DataDir, remove_dir_and_files};
 use crate::error::FileError;
 use crate::log::{Log, is_disk_full};
@@ -19,29 +20,16 @@ impl Log {
     /// The quick part of [`delete`](Self::delete): afterwards the log does not exist any more, whenever the power goes,
     /// and another of its name may be made. Its files, which may take long to remove, still take their space.
     pub fn detach(self) -> Result<DetachedLog, FileError> {
-        let disk = self.data.disk();
         let _no_seals = self.shared.hold_seals();
-        // On a full disk the files must go first, to make room for the note that they are gone.
         self.shared.note_cut();
-        let noted =
-            [self.data.cleaned().lower_durably(self.name, None), self.data.ends().remove_durably(self.name)];
-        if let Err(error) = noted.into_iter().collect::<Result<(), _>>()
-            && !is_disk_full(&error.source)
-        {
-            return Err(error);
-        }
-        let doomed = self.data.path().join(format!("{}{DELETED_SUFFIX}", self.name));
-        remove_dir_and_files(&**disk, &doomed)?;
-        disk.rename(&self.dir, &doomed).map_err(|e| FileError::new("rename", &self.dir, e))?;
-        let above = self.data.path();
-        disk.sync_dir(above).map_err(|e| FileError::new("sync", above, e))?;
+        let detached = self.data.detach(self.name)?;
         // Neither a look at its segments nor a flush that is still under way may take a log that is made in its place for it.
         let segments = std::mem::take(&mut *self.shared.segments.write());
         for segment in segments.iter() {
             self.forget_segment(segment);
         }
         *self.epochs_written.lock() = u64::MAX;
-        Ok(DetachedLog::new(self.data.clone(), doomed))
+        Ok(detached)
     }
 
     /// The files of segments that were dropped since this was last asked for. They may be removed at any time; what is
@@ -77,6 +65,29 @@ impl Log {
         }
         self.detached.push(base);
         Ok(())
+    }
+}
+
+impl DataDir {
+    /// As [`Log::detach`], for a log that is not open, for whatever reason. One that does not exist is fine.
+    pub fn detach(&self, name: LogName) -> Result<DetachedLog, FileError> {
+        let disk = self.disk();
+        // On a full disk the files must go first, to make room for the note that they are gone.
+        let noted = [self.cleaned().lower_durably(name, None), self.ends().remove_durably(name)];
+        if let Err(error) = noted.into_iter().collect::<Result<(), _>>()
+            && !is_disk_full(&error.source)
+        {
+            return Err(error);
+        }
+        let (dir, above) = (self.path().join(name.to_string()), self.path());
+        let doomed = above.join(format!("{name}{DELETED_SUFFIX}"));
+        remove_dir_and_files(&**disk, &doomed)?;
+        match disk.rename(&dir, &doomed) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(FileError::new("rename", &dir, e)),
+            Ok(()) | Err(_) => {}
+        }
+        disk.sync_dir(above).map_err(|e| FileError::new("sync", above, e))?;
+        Ok(DetachedLog::new(self.clone(), doomed))
     }
 }
 

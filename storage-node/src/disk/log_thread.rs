@@ -316,15 +316,24 @@ impl Running {
             drop(self.thread.queue.push(Event::Open(later)));
         }
         let (data, clock) = (self.thread.data.clone(), self.housekeeping.append_clock());
+        let progress = self.progress();
         let opened = in_parallel(opens, |open: Open| {
             let config = open.settings.log.clone();
             let result = Log::open(&data, log_name(open.id), config, clock.now_ms());
+            progress();
             (open, result)
         });
         for (open, result) in opened {
             self.on_opened(open, result);
         }
         self.thread.metrics.set_open(self.slots.len());
+    }
+
+    /// Says that the disk does its work, from among many pieces of it that are taken up at once: all of them together may take
+    /// longer than a disk may that does not answer.
+    fn progress(&self) -> impl Fn() + Sync + use<> {
+        let (health, clock) = (Arc::clone(&self.thread.health), self.thread.clock);
+        move || health.on_work(clock.monotonic())
     }
 
     fn on_opened(&mut self, open: Open, result: Result<(Log, RecoveryReport), OpenError>) {
@@ -377,7 +386,10 @@ impl Running {
         let mut closing = Vec::with_capacity(drops.len());
         for drop_copy in drops {
             let id = drop_copy.id;
-            let Some(slot) = self.slots.remove(&id) else { continue };
+            let Some(slot) = self.slots.remove(&id) else {
+                self.drop_unopened(drop_copy);
+                continue;
+            };
             if let Some(noted) = slot.noted_deadline {
                 self.deadlines.remove(&(noted, id));
             }
@@ -385,9 +397,11 @@ impl Running {
             closing.push((drop_copy, slot));
         }
         self.thread.metrics.set_open(self.slots.len());
+        let progress = self.progress();
         let detached = in_parallel(closing, |(drop_copy, slot): (DropCopy, Slot)| {
             let DropCopy { id, delete, done } = drop_copy;
             let closed = slot.close(delete);
+            progress();
             if let Err(error) = &closed {
                 tracing::error!(partition = %id, %error, delete, "cannot close the log cleanly");
             }
@@ -395,6 +409,21 @@ impl Running {
             closed.ok().flatten()
         });
         detached.into_iter().flatten().for_each(|log| self.remover.remove(Doomed::Log(log), 0));
+    }
+
+    /// A copy whose log could not be opened goes with its topic all the same.
+    fn drop_unopened(&self, drop_copy: DropCopy) {
+        let DropCopy { id, delete, done } = drop_copy;
+        if delete {
+            match self.thread.data.detach(log_name(id)) {
+                Ok(log) => self.remover.remove(Doomed::Log(log), 0),
+                Err(error) => tracing::error!(
+                    partition = %id, path = %self.thread.data.path().join(id.to_string()).display(), %error,
+                    "cannot remove a log that could not be opened; remove it when the disk works again"
+                ),
+            }
+        }
+        _ = done.send(());
     }
 
     /// Tells every copy whose waiters' time is up.

@@ -442,11 +442,16 @@ impl Partitions {
             false => id,
         };
         let copy = self.copies.write().remove(&id)?;
-        let Copy::Open { handle, .. } = copy else { return None };
         tracing::info!(partition = %id, index = %image.index(), "drop a partition copy");
-        self.placed.lock().remove(&id);
+        let placed = self.placed.lock().remove(&id);
+        let directory = match copy {
+            Copy::Open { handle, .. } => handle.directory(),
+            // What is left of it goes too.
+            Copy::Failed => placed?,
+        };
+        self.damaged.lock().remove(&id);
         let (done, receiver) = oneshot::channel();
-        self.send(handle.directory(), Event::Drop(DropCopy { id, delete: true, done })).await;
+        self.send(directory, Event::Drop(DropCopy { id, delete: true, done })).await;
         Some(receiver)
     }
 

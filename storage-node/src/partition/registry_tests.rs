@@ -576,7 +576,7 @@ async fn a_scrub_seals_and_finds_damage_and_a_leader_keeps_what_is_left() {
     drop(world);
     disk.restart_process();
 
-    let world = open(1).await;
+    let mut world = open(1).await;
     assert!(matches!(world.partitions.get(id), Lookup::Failed), "the damage is remembered");
     assert_eq!(world.partitions.damaged(), [id]);
     assert_eq!(world.read(1).len(), 1);
@@ -585,6 +585,13 @@ async fn a_scrub_seals_and_finds_damage_and_a_leader_keeps_what_is_left() {
     world.partitions.restart_copy(&world.image, id).await.unwrap();
     assert_eq!(world.partitions.damaged(), [id]);
     assert_eq!(files(".log"), left);
+    // A copy that could not be opened goes with its topic all the same.
+    let deleted = world.image.apply(MetadataIndex(2), &[MetadataChange::TopicDeleted { topic: topic_id(1) }]);
+    world.partitions.apply(&world.image, &deleted).await;
+    assert!(matches!(world.partitions.get(id), Lookup::Absent));
+    assert_eq!(world.partitions.damaged(), []);
+    let is_left = || disk.list(Path::new("data")).unwrap().iter().any(|e| e.name.contains(&id.to_string()));
+    eventually("its files are gone", || !is_left()).await;
     world.partitions.close().await;
 }
 
