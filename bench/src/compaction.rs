@@ -118,6 +118,7 @@ fn measure(codec: Compression, args: &Args) -> Result<Cost, Failure> {
         dirtiness: log.reader().dirtiness(&data, bound, Some(1_000), &policy),
         now_ms: Some(1_000),
         delete_retention_ms: 1_000,
+        keep_from: i64::MAX,
         map_bytes_max: 128 << 20,
     };
     let mut pass = log.begin_compaction(&request).ok_or("there is nothing to compact")?;

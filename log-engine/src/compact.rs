@@ -16,6 +16,7 @@
 //! kept for all logs of a directory in `cleaner-offset-checkpoint`.
 
 pub(crate) mod cleaned_ends;
+mod dropped;
 mod install;
 mod source;
 mod target;
@@ -62,6 +63,8 @@ pub struct CompactionRequest {
     pub now_ms: Option<i64>,
     /// `delete.retention.ms`.
     pub delete_retention_ms: i64,
+    /// Tombstones and markers at or above stay: somebody is about to copy them. `i64::MAX` if nobody is.
+    pub keep_from: i64,
     /// Memory for the map of keys, bytes.
     pub map_bytes_max: usize,
 }
@@ -159,6 +162,7 @@ impl Log {
                 unpacked_bytes_max: self.config.unpacked_batch_bytes_max,
                 last_batches: last_batches(&self.producers),
                 aborted: AbortedRanges::default(),
+                keep_from: request.keep_from,
             },
             mapping: Mapping::new(KeyMap::default(), found.from),
             hashers: [RandomState::new(), RandomState::new()],
@@ -389,6 +393,7 @@ impl Compaction {
             }
             self.counts.bytes_in += source.bytes_read();
         }
+        let dropped_to = cleaning.dropped_to();
         self.carried = cleaning.suspend();
         if same {
             self.counts.bytes_out += self.sources[group.start].bytes;
@@ -404,8 +409,26 @@ impl Compaction {
         let times = append_times::load_all(&**self.data.disk(), &self.dir, extents, self.opened_ms);
         target.complete(next_offset, &times, pace)?;
         self.counts.bytes_out += target.size();
+        if dropped_to >= 0 {
+            self.note_dropped(dropped_to)?;
+        }
         let Some(target) = slot.take() else { return Ok(None) };
-        Ok(Some(CompactedSegment { target, sources, shared: self.shared.clone(), cuts: self.cuts }))
+        Ok(Some(CompactedSegment {
+            target,
+            sources,
+            shared: self.shared.clone(),
+            dropped_to,
+            cuts: self.cuts,
+        }))
+    }
+
+    /// From before the replacement on, whoever has copied less than that must be found out.
+    fn note_dropped(&self, to: i64) -> Result<(), CompactionError> {
+        let dropped = self.data.dropped();
+        if !dropped.raise_if(self.shared.name, to, || self.shared.cuts() == self.cuts) {
+            return Err(CompactionError::Changed);
+        }
+        Ok(dropped.write()?)
     }
 
     /// Whatever went wrong in a log that was cut meanwhile may have come from that.

@@ -16,7 +16,7 @@ use crate::flushed_ends::FlushedEnd;
 use crate::log::{Log, emptied, is_disk_full};
 use crate::reader::floor;
 use crate::recovery::remove_segment_files;
-use crate::replay::replay_segment;
+use crate::replay::{forget_phantoms, replay_segment};
 use crate::scan::{Fault, HeaderScan};
 use crate::segment::{Segment, file_name};
 use crate::{seal, snapshots};
@@ -72,6 +72,8 @@ impl Log {
         };
         self.shared.note_cut();
         self.data.cleaned().lower_durably(self.name, Some(end))?;
+        let dropped_to = self.dropped_to;
+        self.cut_dropped(end)?;
         self.data.ends().set_durably(self.name, record)?;
         if self.epochs.truncate_from_end(next) {
             self.epoch_file().write(&*disk, &self.dir)?;
@@ -95,7 +97,12 @@ impl Log {
         self.producers =
             self.replay_last(&self.shared.segments()).map_err(|fault| file_error(fault, &segment))?;
         self.bytes_since_snapshot = 1;
-        if end < next { self.go_on_at(next, start) } else { Ok(()) }
+        if end == next {
+            return Ok(());
+        }
+        self.go_on_at(next, start)?;
+        // What was dropped in the gap still counts.
+        self.note_dropped(dropped_to.min(next - 1))
     }
 
     /// The log was cut in a gap that compaction has left. It goes on behind it in a segment of its own: offsets of what was
@@ -156,7 +163,10 @@ impl Log {
             Some(newest) => (newest.offset, newest.producers),
             None => (i64::MIN, ProducerStates::new(producers_max)),
         };
-        for segment in self.shared.segments().iter() {
+        let segments = self.shared.segments();
+        forget_phantoms(&segments, &mut producers, from, (self.start(), self.dropped_to))
+            .map_err(|(fault, segment)| file_error(fault, &segment))?;
+        for segment in segments.iter() {
             if segment.state().read().next_offset <= from || segment.base_offset() >= end {
                 continue;
             }

@@ -59,6 +59,7 @@ struct Inner {
     ends: FlushedEnds,
     seals: SealQueue,
     cleaned: CleanedEnds,
+    dropped: CleanedEnds,
     _lock: Box<dyn LockGuard>,
 }
 
@@ -99,7 +100,9 @@ impl DataDir {
             None => Meta::write(disk.as_ref(), path, options)?,
         };
         remove_leftovers(disk.as_ref(), path)?;
-        let cleaned = CleanedEnds::open(disk.clone(), path, &list_logs(disk.as_ref(), path)?)?;
+        let logs = list_logs(disk.as_ref(), path)?;
+        let cleaned = CleanedEnds::open(disk.clone(), path, &logs)?;
+        let dropped = CleanedEnds::open_dropped(disk.clone(), path, &logs)?;
         let descriptors = Descriptors::new(disk.clone(), options.descriptors_max);
         let inner = Inner {
             disk,
@@ -112,6 +115,7 @@ impl DataDir {
             ends,
             seals: SealQueue::default(),
             cleaned,
+            dropped,
             _lock: lock,
         };
         Ok(DataDir { inner: Arc::new(inner) })
@@ -200,6 +204,10 @@ impl DataDir {
 
     pub(crate) fn cleaned(&self) -> &CleanedEnds {
         &self.inner.cleaned
+    }
+
+    pub(crate) fn dropped(&self) -> &CleanedEnds {
+        &self.inner.dropped
     }
 
     pub(crate) fn set_unclean(&self) {

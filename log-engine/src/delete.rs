@@ -73,7 +73,11 @@ impl DataDir {
     pub fn detach(&self, name: LogName) -> Result<DetachedLog, FileError> {
         let disk = self.disk();
         // On a full disk the files must go first, to make room for the note that they are gone.
-        let noted = [self.cleaned().lower_durably(name, None), self.ends().remove_durably(name)];
+        let noted = [
+            self.cleaned().lower_durably(name, None),
+            self.dropped().lower_durably(name, None),
+            self.ends().remove_durably(name),
+        ];
         if let Err(error) = noted.into_iter().collect::<Result<(), _>>()
             && !is_disk_full(&error.source)
         {

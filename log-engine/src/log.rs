@@ -67,6 +67,8 @@ pub struct Log {
     pub(crate) append_floor_ms: i64,
     /// Base offsets of segments that were dropped and whose files wait, under other names, to be removed.
     pub(crate) detached: Vec<i64>,
+    /// See [`Self::dropped_to`].
+    pub(crate) dropped_to: i64,
 }
 
 /// What an append did.
@@ -95,6 +97,7 @@ impl Log {
         if data.cleaned().get(name).is_some_and(|cleaned_to| cleaned_to > report.end) {
             // Of another life of this log, or of records that are lost: it must not hold for what is appended now.
             data.cleaned().lower_durably(name, None)?;
+            data.dropped().lower_durably(name, Some(report.end - 1))?;
         }
         let active = recovered.segments.last().cloned();
         let shared = Arc::new(Shared {
@@ -128,6 +131,7 @@ impl Log {
             reserved: 0,
             append_times: AppendTimes::default(),
             ahead_bytes_max: u64::MAX,
+            dropped_to: data.dropped().get(name).unwrap_or(-1),
             opened_ms: now_ms,
             append_floor_ms: i64::MIN,
             detached: Vec::new(),

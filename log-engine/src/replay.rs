@@ -1,6 +1,6 @@
 //! What the batches of a log tell of its producers: replayed from the newest snapshot on, when a log is opened or cut.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use log_engine_core::{
@@ -98,6 +98,44 @@ fn event_of(segment: &Segment, found: &Found) -> Result<ProducerEvent, Fault> {
     }
 }
 
+/// Forgets the transactions that a snapshot as of `as_of` has open and of which the log has nothing any more below that.
+/// Compaction touches none that is open, so they have ended since; and it may have dropped the marker after the data, so that
+/// nothing behind the snapshot tells. `dropped_to`: no marker above was dropped. What began below `start` cannot be judged.
+pub(crate) fn forget_phantoms(
+    segments: &[Arc<Segment>],
+    producers: &mut ProducerStates,
+    as_of: i64,
+    (start, dropped_to): (i64, i64),
+) -> Result<(), (Fault, Arc<Segment>)> {
+    let open = producers.iter().filter_map(|(id, state)| Some((id, state.txn_first_offset?)));
+    let mut suspects: BTreeMap<i64, i64> =
+        open.filter(|&(_, first)| (start..=dropped_to).contains(&first)).collect();
+    let Some(&from) = suspects.values().min() else { return Ok(()) };
+    for segment in segments {
+        if segment.state().read().next_offset <= from || segment.base_offset() >= as_of {
+            continue;
+        }
+        let walked = replay_segment(segment, from, |header, _| {
+            let is_part = header.base_offset < as_of && header.is_transactional() && !header.is_control();
+            let first = suspects.get(&header.producer_id);
+            if is_part && first.is_some_and(|&first| header.last_offset() >= first) {
+                suspects.remove(&header.producer_id);
+            }
+        });
+        walked.map_err(|fault| (fault, segment.clone()))?;
+    }
+    for (producer_id, first_offset) in suspects {
+        tracing::info!(
+            producer_id,
+            first_offset,
+            as_of,
+            "a producer snapshot has a transaction open that was compacted away since: it has ended"
+        );
+        producers.forget_transaction(producer_id);
+    }
+    Ok(())
+}
+
 /// The transactions that markers in one segment have aborted, and the producers at its end, from the batches and the
 /// newest snapshot before it. Waits for the device.
 pub(crate) fn aborted_in(
@@ -118,6 +156,8 @@ pub(crate) fn aborted_in(
         Some(newest) => (newest.offset, newest.producers),
         None => (i64::MIN, ProducerStates::new(producers_max)),
     };
+    let known = (segments[0].base_offset(), i64::MAX);
+    forget_phantoms(segments, &mut producers, from, known).map_err(|(fault, _)| fault)?;
     let mut aborted = Vec::new();
     for earlier in &segments[..=at] {
         if earlier.state().read().next_offset <= from {

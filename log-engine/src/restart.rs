@@ -39,8 +39,9 @@ impl Log {
         if self.active.as_ref().is_some_and(|active| active.base_offset() == first.base_offset) {
             return Ok(());
         }
-        let start = self.start();
+        let (start, dropped_to) = (self.start(), self.dropped_to);
         let emptied = self.begin_anew(first.base_offset, now_ms).and_then(DetachedLog::remove_files);
+        let emptied = emptied.and_then(|()| self.note_dropped(dropped_to));
         self.stand_at(start);
         emptied.map_err(|e| self.poison_by(&e))
     }
@@ -67,6 +68,7 @@ impl Log {
         self.shared.note_cut();
         let disk = self.data.disk().clone();
         self.data.cleaned().lower_durably(self.name, None)?;
+        self.forget_dropped()?;
         self.data.ends().remove_durably(self.name)?;
         let doomed = self.data.path().join(format!("{}{DELETED_SUFFIX}", self.name));
         remove_dir_and_files(&*disk, &doomed)?;

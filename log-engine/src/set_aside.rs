@@ -16,6 +16,7 @@ impl DataDir {
     pub fn set_aside(&self, name: LogName) -> Result<Option<DetachedLog>, FileError> {
         let disk = self.disk();
         self.cleaned().lower_durably(name, None)?;
+        self.dropped().lower_durably(name, None)?;
         self.ends().remove_durably(name)?;
         let taken = self.logs_aside()?.contains(&name);
         let suffix = if taken { DELETED_SUFFIX } else { ASIDE_SUFFIX };

@@ -54,12 +54,22 @@ struct World {
     gone: usize,
     sealed: usize,
     scrubbed: usize,
+    copy: Option<Copy>,
+    outdated: usize,
+}
+
+/// What a follower has that copied the log up to `end` and went away.
+struct Copy {
+    end: i64,
+    records: BTreeMap<i64, Record>,
+    /// What was dropped of the log when it began.
+    dropped_to: i64,
 }
 
 #[test]
 fn a_reader_gets_the_models_map_whenever_the_power_goes() {
     let (mut crashes, mut installed, mut stale, mut gone) = (0, 0, 0, 0);
-    let (mut sealed, mut scrubbed) = (0, 0);
+    let (mut sealed, mut scrubbed, mut outdated) = (0, 0, 0);
     for seed in support::seeds(SEEDS) {
         let command = format!("WEIR_SEED={seed} cargo test -p log-engine --test fuzz_compaction models_map");
         let _command = support::PrintOnPanic(command);
@@ -75,10 +85,12 @@ fn a_reader_gets_the_models_map_whenever_the_power_goes() {
         gone += world.gone;
         sealed += world.sealed;
         scrubbed += world.scrubbed;
+        outdated += world.outdated;
     }
     if std::env::var_os("WEIR_SEED").is_none() && std::env::var_os("WEIR_SEEDS").is_none() {
         // A suite in which nothing of that happens proves nothing.
         let seen = format!("{crashes} {installed} {stale} {gone} {sealed} {scrubbed}");
+        assert!(outdated > 20, "{outdated} times a copy had to begin anew");
         assert!(
             crashes > 300 && installed > 500 && stale > 10 && gone > 5 && sealed > 100 && scrubbed > 100,
             "{seen}"
@@ -158,6 +170,8 @@ impl World {
             gone: 0,
             sealed: 0,
             scrubbed: 0,
+            copy: None,
+            outdated: 0,
         };
         world.reopen();
         world
@@ -180,6 +194,7 @@ impl World {
             80..=92 => self.go_on_with_pass(),
             93..=94 => self.seal(),
             95 => self.scrub(),
+            96 => self.take_copy(),
             _ => self.check(),
         }
         if self.disk.is_crashed() {
@@ -298,6 +313,7 @@ impl World {
             && std::mem::take(&mut self.unclean)
         {
             self.records = records_of(log);
+            self.copy = None;
         }
     }
 
@@ -368,6 +384,16 @@ impl World {
         }
     }
 
+    /// Somebody has copied the log as it is now, up to somewhere.
+    fn take_copy(&mut self) {
+        let Some((_, log)) = &self.open else { return };
+        let (start, dropped_to) = (log.start(), log.dropped_to());
+        let end = start + self.random.below((self.committed - start).max(0) as u64 + 1) as i64;
+        let mut records = records_of(log);
+        records.split_off(&end);
+        self.copy = Some(Copy { end, records, dropped_to });
+    }
+
     fn begin_pass(&mut self) {
         let (bound, now) = (self.committed, self.now);
         let map_bytes_max =
@@ -383,6 +409,7 @@ impl World {
             dirtiness,
             now_ms: Some(now),
             delete_retention_ms: RETENTION_MS,
+            keep_from: i64::MAX,
             map_bytes_max,
         };
         let Some(mut pass) = log.begin_compaction(&request) else { return };
@@ -546,6 +573,16 @@ impl World {
             map
         };
         assert_eq!(map(&found), map(&self.records), "L1: the newest value of each key");
+        if let Some(copy) = &self.copy {
+            // T-98: who went away goes on copying where it was, unless it can be told that it must not.
+            if log.dropped_to() < copy.end || log.dropped_to() <= copy.dropped_to {
+                let mut copied = copy.records.clone();
+                copied.extend(found.range(copy.end..).map(|(&offset, record)| (offset, record.clone())));
+                assert_eq!(map(&copied), map(&self.records), "T-98: the copy up to {}", copy.end);
+            } else {
+                self.outdated += 1;
+            }
+        }
         // Lookups by time agree with a walk, merged segments or not.
         let reader = log.reader();
         let newest = reader.max_timestamp(i64::MAX).unwrap().map(|t| t.timestamp);

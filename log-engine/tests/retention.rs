@@ -15,7 +15,7 @@ use log_engine::{
 };
 use log_engine_core::compact::CompactionPolicy;
 use log_engine_core::retention::RetentionLimits;
-use records::Compression;
+use records::{BatchBuilder, BatchHeader, Compression, EndMarker};
 use support::{AtOnce, TestBatch, batches_of, offsets};
 use uuid::Uuid;
 
@@ -119,6 +119,7 @@ fn merge(data: &DataDir, log: &mut Log, now_ms: i64) {
         dirtiness,
         now_ms: Some(now_ms),
         delete_retention_ms: DAY,
+        keep_from: i64::MAX,
         map_bytes_max: 1 << 20,
     };
     let mut pass = log.begin_compaction(&request).unwrap();
@@ -127,6 +128,67 @@ fn merge(data: &DataDir, log: &mut Log, now_ms: i64) {
         assert!(matches!(log.install(segment), Ok(Installed::Yes)));
     }
     assert!(log.finish_compaction(&pass.finished()));
+}
+
+fn append_bytes(log: &mut Log, mut bytes: Vec<u8>) {
+    records::set_base_offset(&mut bytes, log.end());
+    let header = BatchHeader::parse(&bytes).unwrap();
+    log.append(&bytes, &[header], NOW).unwrap();
+}
+
+fn append_key(log: &mut Log, builder: BatchBuilder, key: &str) {
+    let mut builder = builder;
+    builder.push(NOW, Some(key.as_bytes()), Some(b"v"), &[]).unwrap();
+    append_bytes(log, builder.build());
+}
+
+/// A snapshot has a transaction open of which passes have dropped first the data and then the marker since: were it believed,
+/// the last stable offset would stand still for ever.
+#[test]
+fn an_old_snapshot_brings_back_no_transaction_that_is_gone() {
+    let sim = SimDisk::new(1);
+    let disk: Arc<dyn Disk> = sim.clone();
+    let path = PathBuf::from("data");
+    let data = open_dir(&disk, &path);
+    let mut log = open(&data, NOW);
+    append_key(&mut log, BatchBuilder::new().producer(9, 0, 0).transactional(), "t");
+    log.roll().unwrap();
+    flush(&mut log);
+    assert_eq!(log.producers().first_ongoing(), Some(0));
+    let marker = EndMarker { is_commit: false, coordinator_epoch: 0 };
+    append_bytes(&mut log, marker.encode(9, 0, NOW).unwrap());
+    append_key(&mut log, BatchBuilder::new(), "a");
+    log.roll().unwrap();
+    append_key(&mut log, BatchBuilder::new(), "b");
+    flush(&mut log);
+    log.on_high_watermark(log.end());
+    // What is known of a producer keeps its last batch.
+    assert_eq!(log.expire_producers(NOW + YEAR, DAY), 1);
+    merge(&data, &mut log, NOW);
+    assert_eq!((offsets(&batches_of(&log, 2)), log.dropped_to()), (vec![(1, 1)], -1), "the data went");
+    log.roll().unwrap();
+    append_key(&mut log, BatchBuilder::new(), "c");
+    flush(&mut log);
+    merge(&data, &mut log, NOW + 2 * DAY);
+    assert_eq!((offsets(&batches_of(&log, 3)), log.dropped_to()), (vec![(2, 2)], 1), "the marker went");
+    drop(log);
+    drop(data);
+    let kept = format!("{:020}.snapshot", 1);
+    let snapshots = names(&*disk, &path, ".snapshot");
+    assert!(snapshots.contains(&kept), "{snapshots:?}");
+    for name in snapshots.iter().filter(|name| **name != kept) {
+        disk.remove_file(&path.join(NAME.to_string()).join(name)).unwrap();
+    }
+    sim.restart_process();
+    let data = open_dir(&disk, &path);
+    let mut log = open(&data, NOW + 3 * DAY);
+    assert_eq!(log.producers().first_ongoing(), None);
+    assert_eq!(log.dropped_to(), 1, "it is remembered");
+    // A cut below it, and one within it.
+    log.truncate_to(2).unwrap();
+    assert_eq!((log.dropped_to(), log.producers().first_ongoing()), (1, None));
+    log.truncate_to(1).unwrap();
+    assert_eq!((log.end(), log.dropped_to()), (1, 0));
 }
 
 fn seal_all(data: &DataDir) {

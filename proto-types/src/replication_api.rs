@@ -77,7 +77,7 @@ pub enum LeaderFrame {
     Answer {
         /// To which session.
         session: SessionId,
-        /// What comes of it. Anything but [`SessionAnswer::Begins`] ends the session.
+        /// What comes of it. If it does not begin ([`SessionAnswer::begins`]), the session is over.
         answer: SessionAnswer,
     },
     /// More of the log: the records follow as a frame of their own.
@@ -125,6 +125,26 @@ pub enum SessionAnswer {
     /// The answering node does not count the asking one among the replicas, or has no such partition (yet), or its log has
     /// failed.
     NotServed,
+    /// As [`SessionAnswer::Begins`], but compaction has dropped tombstones or transaction markers that the follower would have
+    /// had to copy. Whoever has records from before that, and did not begin to copy after it, must begin anew and empty.
+    BeginsCompacted {
+        /// The leader's marks.
+        marks: Marks,
+        /// The highest offset of which one was dropped; not below the follower's end.
+        dropped_to: Offset,
+    },
+}
+
+impl SessionAnswer {
+    /// The leader's marks, if the session begins.
+    pub fn begins(&self) -> Option<Marks> {
+        match *self {
+            Self::Begins { marks } | Self::BeginsCompacted { marks, .. } => Some(marks),
+            Self::Diverged { .. } | Self::StartsLater { .. } | Self::WrongEpoch { .. } | Self::NotServed => {
+                None
+            }
+        }
+    }
 }
 
 /// The leader's marks, which a follower takes over as far as its own log reaches.

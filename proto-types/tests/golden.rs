@@ -306,10 +306,11 @@ fn replication() {
         SessionAnswer::StartsLater { start: Offset(300) },
         SessionAnswer::WrongEpoch { current: LeaderEpoch(6) },
         SessionAnswer::NotServed,
+        SessionAnswer::BeginsCompacted { marks, dropped_to: Offset(300) },
     ];
     check(
         answers.map(|answer| LeaderFrame::Answer { session, answer }).to_vec(),
-        "0500ac020002d80400ac020108d80400ac0202d80400ac02030c00ac0204",
+        "0600ac020002d80400ac020108d80400ac0202d80400ac02030c00ac020400ac020502d804d804",
     );
     check(LeaderFrame::Batches(Batches { session, from: Offset(300), marks }), "01ac02d80402d804");
     check(LeaderFrame::Marks { session, marks }, "02ac0202d804");

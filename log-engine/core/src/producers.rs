@@ -318,6 +318,14 @@ impl ProducerStates {
         state
     }
 
+    /// The producer has no transaction open after all: its marker, and all that was part of it, are no longer in the log.
+    pub fn forget_transaction(&mut self, producer_id: i64) {
+        let open = self.producers.get_mut(&producer_id).and_then(|state| state.txn_first_offset.take());
+        if let Some(first_offset) = open {
+            self.transactions.forget(producer_id, first_offset);
+        }
+    }
+
     /// Everything below is decided: the first offset of the oldest transaction that has no marker below the high
     /// watermark, and at most the high watermark itself.
     pub fn last_stable(&self, high_watermark: i64) -> i64 {

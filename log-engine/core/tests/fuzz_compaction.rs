@@ -295,6 +295,7 @@ impl World {
             unpacked_bytes_max: 1 << 20,
             last_batches: last_batches(&self.producers),
             aborted: self.aborted(),
+            keep_from: i64::MAX,
         };
         let bytes = if self.random.chance(50) { 1 << 20 } else { 24 * self.random.below(10) as usize };
         let mut mapping = Mapping::new(KeyMap::new(bytes, 100).unwrap(), found.from);

@@ -28,7 +28,13 @@ const FILE_NAME: &str = "cleaner-offset-checkpoint";
 /// A million partitions.
 const BYTES_MAX: u64 = 128 << 20;
 
+/// Up to where compaction has dropped tombstones and markers, by the same format (`super::dropped`).
+const DROPPED_FILE_NAME: &str = "cleaner-dropped-checkpoint";
+/// Stands for a log of which that is not known.
+pub(crate) const UNKNOWN: i64 = i64::MAX;
+
 pub(crate) struct CleanedEnds {
+    file_name: &'static str,
     disk: Arc<dyn Disk>,
     dir: PathBuf,
     ends: Mutex<BTreeMap<LogName, i64>>,
@@ -43,27 +49,55 @@ impl CleanedEnds {
         dir: &Path,
         present: &[LogName],
     ) -> Result<CleanedEnds, FileError> {
-        let path = dir.join(FILE_NAME);
+        Self::open_file(disk, dir, (FILE_NAME, None), present)
+    }
+
+    /// Reads the file of what was dropped. If it is damaged, it says [`UNKNOWN`] of each log.
+    pub(crate) fn open_dropped(
+        disk: Arc<dyn Disk>,
+        dir: &Path,
+        present: &[LogName],
+    ) -> Result<CleanedEnds, FileError> {
+        Self::open_file(disk, dir, (DROPPED_FILE_NAME, Some(UNKNOWN)), present)
+    }
+
+    fn open_file(
+        disk: Arc<dyn Disk>,
+        dir: &Path,
+        (file_name, if_damaged): (&'static str, Option<i64>),
+        present: &[LogName],
+    ) -> Result<CleanedEnds, FileError> {
+        let path = dir.join(file_name);
         let bytes = match read_file(&*disk, &path, BYTES_MAX) {
             Ok(bytes) => bytes,
             Err(error) => {
-                tracing::warn!(%error, "compaction begins anew everywhere in this directory");
+                tracing::warn!(%error, "the file is not to be used: what it says of compaction is found anew");
                 Some(Vec::new())
             }
         };
         let stored = bytes.as_deref().map(|bytes| decode(bytes).ok_or(()));
+        let mut damaged = false;
         let found = match stored {
             None => BTreeMap::new(),
             Some(Ok(ends)) => ends,
             Some(Err(())) => {
-                tracing::warn!(path = %path.display(), "the file is damaged: compaction begins anew in this directory");
+                tracing::warn!(path = %path.display(), "the file is damaged: what it says of compaction is found anew");
+                damaged = true;
                 BTreeMap::new()
             }
         };
         let mut ends = found.clone();
+        if let (Some(end), true) = (if_damaged, damaged) {
+            ends.extend(present.iter().map(|&log| (log, end)));
+        }
         ends.retain(|name, _| present.contains(name));
-        let opened =
-            CleanedEnds { disk, dir: dir.to_owned(), ends: Mutex::new(ends), written: Mutex::new(found) };
+        let opened = CleanedEnds {
+            file_name,
+            disk,
+            dir: dir.to_owned(),
+            ends: Mutex::new(ends),
+            written: Mutex::new(found),
+        };
         if bytes.is_some() {
             opened.write()?;
         }
@@ -78,6 +112,17 @@ impl CleanedEnds {
     /// Notes the end of a pass; [`write`](Self::write) makes it last.
     pub(crate) fn raise(&self, log: LogName, end: i64) {
         self.ends.lock().insert(log, end);
+    }
+
+    /// Notes at least `end`, if `still` holds then: whoever changes what it asks lowers the end after that.
+    pub(crate) fn raise_if(&self, log: LogName, end: i64, still: impl FnOnce() -> bool) -> bool {
+        let mut ends = self.ends.lock();
+        let still = still();
+        if still {
+            let known = ends.entry(log).or_insert(end);
+            *known = (*known).max(end);
+        }
+        still
     }
 
     /// Makes sure, durably, that a log does not count as clean beyond `end`; `None` forgets the log.
@@ -106,7 +151,7 @@ impl CleanedEnds {
         if *written == ends {
             return Ok(());
         }
-        write_file(&*self.disk, &self.dir, FILE_NAME, encode(&ends).as_bytes())?;
+        write_file(&*self.disk, &self.dir, self.file_name, encode(&ends).as_bytes())?;
         *written = ends;
         Ok(())
     }

@@ -46,6 +46,7 @@ impl Log {
             compacted.discard();
             return Err(error);
         }
+        self.dropped_to = self.dropped_to.max(compacted.dropped_to);
         let shared = self.shared.clone();
         // Nobody may seal or mend what is about to be replaced.
         let no_seals = shared.hold_seals();

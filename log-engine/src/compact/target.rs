@@ -178,6 +178,8 @@ pub struct CompactedSegment {
     pub(super) sources: Vec<(Arc<Segment>, u64)>,
     /// Of the log that they belong to.
     pub(super) shared: Arc<Shared>,
+    /// See [`crate::Log::dropped_to`].
+    pub(super) dropped_to: i64,
     pub(super) cuts: u64,
 }
 

@@ -105,6 +105,7 @@ impl World {
             dirtiness,
             now_ms: Some(NOW),
             delete_retention_ms: 1_000,
+            keep_from: i64::MAX,
             map_bytes_max: 1 << 20,
         };
         self.log.begin_compaction(&request).unwrap()

@@ -10,7 +10,7 @@ use super::files::Files;
 use super::{Recovery, note_epoch};
 use crate::disk::OpenMode;
 use crate::error::{FileError, OpenError};
-use crate::replay::replay_segment;
+use crate::replay::{forget_phantoms, replay_segment};
 use crate::segment::Segment;
 use crate::snapshots::{self, Saved};
 use crate::txn_index;
@@ -43,6 +43,9 @@ impl Recovery<'_> {
             Some(saved) => (saved.offset, saved.producers),
             None => (i64::MIN, ProducerStates::new(self.config.producers_max)),
         };
+        let dropped_to = self.data.dropped().get(self.name).unwrap_or(-1);
+        forget_phantoms(segments, &mut producers, from, (self.report.start, dropped_to))
+            .map_err(|(fault, segment)| self.fault(fault, segment.log().path()))?;
         // Epochs that began above the known end may be ahead of the log; the batches tell them again.
         let (mut epochs, epochs_from) = match stored_epochs.filter(|_| self.known.is_some()) {
             Some(mut stored) => {

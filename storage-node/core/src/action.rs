@@ -30,6 +30,12 @@ pub enum Action {
     /// Drop the whole log, producers and epochs included, and begin anew and empty at `start`. Answer with `Restarted` or
     /// `LogFailed` before anything else happens. `below_high_watermark` as with `Truncate`.
     RestartAt { start: Offset, below_high_watermark: Option<Offset> },
+    /// Drop the whole log and begin anew and empty at `start`, as with `RestartAt`, because compaction has dropped what this copy
+    /// would have to be told. The leader has all that is committed of what goes: nothing is lost, whatever the high watermark.
+    StartOver { start: Offset },
+    /// Note durably that the log, which is empty, is copied from one in which compaction has dropped something at `to`, before
+    /// anything of it is appended. If that fails, the session is lost.
+    NoteDropped { session: SessionKey, to: Offset },
     /// Answer a producer.
     Reply { ticket: Ticket, result: Result<Produced, ProduceError> },
     /// Answer a DeleteRecords request with the log's new start.
@@ -67,6 +73,7 @@ impl Action {
     pub(crate) fn turn(&self) -> u8 {
         match self {
             Action::AssignEpoch { .. }
+            | Action::NoteDropped { .. }
             | Action::Flush
             | Action::Publish(_)
             | Action::OpenSession { .. }
@@ -81,7 +88,8 @@ impl Action {
             | Action::AppendBatches { .. }
             | Action::MoveStart { .. }
             | Action::Truncate { .. }
-            | Action::RestartAt { .. } => 2,
+            | Action::RestartAt { .. }
+            | Action::StartOver { .. } => 2,
         }
     }
 

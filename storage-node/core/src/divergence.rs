@@ -12,13 +12,26 @@ use proto_types::replication_api::{Marks, SessionAnswer};
 use crate::input::OpenSession;
 use crate::replica::Positions;
 
-/// What a leader answers to a follower that may follow it.
-pub(crate) fn answer(open: &OpenSession, own: &Positions, epochs: &EpochHistory) -> SessionAnswer {
+/// What a leader answers to a follower that may follow it. `dropped_to` is what compaction has dropped of its log
+/// ([`crate::LogFacts::dropped_to`]).
+///
+/// A follower that ends beyond that has copied what was dropped, or was itself told of it when it began empty. One that does
+/// not is told, and knows whether it may go on: only if it was empty, or already was told of as much, when it began to copy
+/// (`following`). It is not in sync: passes end below the high watermark, and whoever is in sync has everything below that.
+pub(crate) fn answer(
+    open: &OpenSession,
+    own: &Positions,
+    epochs: &EpochHistory,
+    dropped_to: Offset,
+) -> SessionAnswer {
     if open.log_end < own.start {
         return SessionAnswer::StartsLater { start: own.start };
     }
-    let begins =
-        SessionAnswer::Begins { marks: Marks { log_start: own.start, high_watermark: own.high_watermark } };
+    let marks = Marks { log_start: own.start, high_watermark: own.high_watermark };
+    let begins = match open.log_end <= dropped_to {
+        true => SessionAnswer::BeginsCompacted { marks, dropped_to },
+        false => SessionAnswer::Begins { marks },
+    };
     if open.log_start == open.log_end {
         // No record that could differ: it needs only an offset to go on from.
         return match open.log_end <= own.end {
@@ -147,7 +160,28 @@ mod tests {
             (open(0, 310, 12), diverged(9, 300)),
         ];
         for (open, expected) in cases {
-            assert_eq!(answer(&open, &leader, &epochs), expected, "{open:?}");
+            assert_eq!(answer(&open, &leader, &epochs, Offset(-1)), expected, "{open:?}");
+        }
+    }
+
+    #[test]
+    fn who_lacks_what_compaction_has_dropped_is_told() {
+        let leader = positions(100, 300);
+        let epochs = history(&[(2, 100), (4, 150)]);
+        let marks = Marks { log_start: Offset(100), high_watermark: Offset(100) };
+        let dropped_to = Offset(200);
+        let told = SessionAnswer::BeginsCompacted { marks, dropped_to };
+        let cases = [
+            (open(0, 120, 2), told),
+            (open(120, 120, -1), told),
+            (open(0, 200, 4), told),
+            (open(0, 201, 4), SessionAnswer::Begins { marks }),
+            (open(0, 99, 2), SessionAnswer::StartsLater { start: Offset(100) }),
+            // First it has to agree with this log.
+            (open(0, 160, 3), diverged(2, 150)),
+        ];
+        for (open, expected) in cases {
+            assert_eq!(answer(&open, &leader, &epochs, dropped_to), expected, "{open:?}");
         }
     }
 

@@ -41,6 +41,8 @@ pub(crate) struct Follower {
     pub(crate) session: Option<SessionKey>,
     /// What it told in its present session, which is of the leader's present epoch.
     pub(crate) acked: Option<Progress>,
+    /// Where its log ended when its session began, and what it was told, at most, of what compaction has dropped.
+    began: (Offset, Offset),
     lag: LagClock,
 }
 
@@ -53,6 +55,7 @@ impl Follower {
             broker_epoch: None,
             session: None,
             acked: None,
+            began: (Offset(0), Offset(-1)),
             lag: LagClock::new(now),
         }
     }
@@ -73,6 +76,11 @@ impl Follower {
 
     fn position(&self, mode: FlushMode) -> Option<Offset> {
         self.acked.map(|progress| progress.counted(mode))
+    }
+
+    /// First offset that it is not known to have appended.
+    fn appended(&self) -> Offset {
+        self.acked.map_or(self.began.0, |progress| progress.appended)
     }
 
     fn is_at(&self, end: Offset, mode: FlushMode) -> bool {
@@ -221,12 +229,34 @@ impl Followers {
     }
 
     /// The session has begun. What counts is what the follower tells in it.
-    pub(crate) fn begin_session(&mut self, open: &OpenSession) {
+    /// `dropped_to`: what compaction has dropped of the leader's log by now, of which the follower is told.
+    pub(crate) fn begin_session(&mut self, open: &OpenSession, dropped_to: Offset) {
         if let Some(follower) = self.find(open.from) {
             follower.session = Some(open.session);
             follower.broker_epoch = Some(open.broker_epoch);
             follower.acked = None;
+            follower.began = (open.log_end, dropped_to);
         }
+    }
+
+    /// Ends the sessions of followers that have not copied what compaction has dropped since they began: they ask again, and
+    /// learn of it.
+    pub(crate) fn end_outdated_sessions(
+        &mut self,
+        dropped_to: Offset,
+        leader: LeaderEnd,
+        now: Millis,
+    ) -> Vec<SessionKey> {
+        let outdated = |follower: &&mut Follower| {
+            follower.session.is_some() && follower.began.1 < dropped_to && follower.appended() <= dropped_to
+        };
+        let outdated = self.list.iter_mut().filter(outdated);
+        outdated.filter_map(|follower| follower.end_session(&leader, now)).collect()
+    }
+
+    /// How far the slowest follower with a session has copied, if there is one.
+    pub(crate) fn copied_to(&self) -> Option<Offset> {
+        self.list.iter().filter(|follower| follower.session.is_some()).map(Follower::appended).min()
     }
 
     pub(crate) fn on_session_ended(&mut self, session: SessionKey, leader: LeaderEnd, now: Millis) {

@@ -12,7 +12,7 @@ use proto_types::replication_api::{Marks, SessionAnswer};
 use crate::action::Action;
 use crate::backoff::Backoff;
 use crate::divergence::{self, Cut};
-use crate::input::{LeaderBatches, SessionKey};
+use crate::input::{LeaderBatches, LogFacts, SessionKey};
 use crate::replica::Positions;
 
 /// A leader that does not answer for so long is asked again: the connection tells sooner when it is broken.
@@ -109,7 +109,7 @@ impl Following {
         session: SessionKey,
         answer: SessionAnswer,
         positions: &Positions,
-        epochs: &EpochHistory,
+        log: LogFacts<'_>,
         now: Millis,
         actions: &mut Vec<Action>,
     ) -> Option<Marks> {
@@ -118,12 +118,24 @@ impl Following {
             Stage::Opening { .. } | Stage::Waiting { .. } | Stage::Cutting | Stage::Begun(_) => return None,
         }
         match answer {
-            SessionAnswer::Begins { marks } => {
-                self.stage = Stage::Begun(Begun { session, told: None, appending: None });
-                return Some(marks);
+            SessionAnswer::Begins { marks } => return Some(self.begin(session, marks)),
+            // It was told of as much when it began to copy, from this leader or another.
+            SessionAnswer::BeginsCompacted { marks, dropped_to } if dropped_to <= log.dropped_to => {
+                return Some(self.begin(session, marks));
+            }
+            // It has nothing that should be gone, and copies from here on what compaction has left. But it may lead before
+            // it has compacted anything itself, and then it must know.
+            SessionAnswer::BeginsCompacted { marks, dropped_to } if positions.start == positions.end => {
+                actions.push(Action::NoteDropped { session, to: dropped_to });
+                return Some(self.begin(session, marks));
+            }
+            SessionAnswer::BeginsCompacted { marks, .. } => {
+                actions.push(Action::CloseSession { session });
+                actions.push(Action::StartOver { start: marks.log_start });
+                self.stage = Stage::Cutting;
             }
             SessionAnswer::Diverged { epoch, end } => {
-                let cut = divergence::cut(positions, epochs, epoch, end);
+                let cut = divergence::cut(positions, log.epochs, epoch, end);
                 self.cut(cut, positions, now, actions);
             }
             SessionAnswer::StartsLater { start } => {
@@ -132,6 +144,11 @@ impl Following {
             SessionAnswer::WrongEpoch { .. } | SessionAnswer::NotServed => self.wait(now),
         }
         None
+    }
+
+    fn begin(&mut self, session: SessionKey, marks: Marks) -> Marks {
+        self.stage = Stage::Begun(Begun { session, told: None, appending: None });
+        marks
     }
 
     /// Gives records up. Asks for a session again when that has happened.

@@ -22,6 +22,10 @@ pub struct LogFacts<'a> {
     pub producers: &'a ProducerStates,
     /// Which leader epoch began where.
     pub epochs: &'a EpochHistory,
+    /// The highest offset of which compaction has dropped a tombstone that was the newest of its key, or a transaction marker,
+    /// here or where this log was copied from; −1 if there is none. Whoever has older records and has not copied beyond it
+    /// would keep a deleted key, or an open transaction, for ever.
+    pub dropped_to: Offset,
 }
 
 /// One thing that happened.

@@ -1,8 +1,6 @@
 //! What only a leader does: take batches, note acks, move the high watermark, answer those who wait.
 
-use log_engine_core::{
-    EpochHistory, MarkerCheck, ProducerBatch, ProducerStates, SequenceCheck, TransactionMarker,
-};
+use log_engine_core::{MarkerCheck, ProducerBatch, ProducerStates, SequenceCheck, TransactionMarker};
 use proto_types::controller_api::ProposedIsr;
 use proto_types::ids::{LeaderEpoch, Millis, NodeId, Offset, PartitionEpoch};
 use proto_types::replication_api::SessionAnswer;
@@ -10,7 +8,7 @@ use proto_types::replication_api::SessionAnswer;
 use crate::action::{Action, DeleteRecordsError, Duplicate, ProduceError, Produced};
 use crate::divergence;
 use crate::followers::{Followers, JoinFrom, LeaderEnd, Progress};
-use crate::input::{Acks, MarkerProposal, OpenSession, Proposal, SessionKey, Ticket};
+use crate::input::{Acks, LogFacts, MarkerProposal, OpenSession, Proposal, SessionKey, Ticket};
 use crate::isr_proposal::IsrProposal;
 use crate::replica::{Positions, ReplicaConfig};
 use crate::waiters::{Waiter, Waiters};
@@ -69,7 +67,7 @@ impl Leader {
         &mut self,
         positions: &Positions,
         config: &ReplicaConfig,
-        epochs: &EpochHistory,
+        log: LogFacts<'_>,
         open: &OpenSession,
         now: Millis,
         actions: &mut Vec<Action>,
@@ -88,9 +86,9 @@ impl Leader {
         }
         let ended = self.followers.end_session_of(open.from, leader_end(positions, config), now);
         actions.extend(ended.map(|session| Action::EndSession { session }));
-        let answer = divergence::answer(open, positions, epochs);
-        if matches!(answer, SessionAnswer::Begins { .. }) {
-            self.followers.begin_session(open);
+        let answer = divergence::answer(open, positions, log.epochs, log.dropped_to);
+        if answer.begins().is_some() {
+            self.followers.begin_session(open, log.dropped_to);
         }
         actions.push(Action::AnswerSession { session, answer });
     }

@@ -164,12 +164,12 @@ impl Replica {
             Input::AppendRefused => self.on_append_refused(now, &mut actions),
             Input::LogFailed => self.on_log_failed(&mut actions),
             Input::Flushed { end } => self.on_flushed(end),
-            Input::OpenSession(open) => self.on_open_session(now, log.epochs, &open, &mut actions),
+            Input::OpenSession(open) => self.on_open_session(now, log, &open, &mut actions),
             Input::SessionEnded { session } => self.on_session_ended(now, session),
             Input::FollowerAck(ack) => self.on_follower_ack(now, ack),
             Input::IsrAnswered(answered) => self.on_isr_answered(now, log.epochs, answered, &mut actions),
             Input::FromLeader { session, said } => {
-                self.on_from_leader(now, log.epochs, session, said, &mut actions);
+                self.on_from_leader(now, log, session, said, &mut actions);
             }
             Input::SessionLost { session } => self.on_session_lost(now, session),
             Input::Truncated { end } => self.on_truncated(now, end),
@@ -252,6 +252,15 @@ impl Replica {
         leader.into_iter().flat_map(move |leader| leader.followers.statuses(end, now))
     }
 
+    /// As a leader: nothing at or above this may be dropped by compaction that whoever copies it now would have to be told;
+    /// `None` if nobody does.
+    pub fn copied_to(&self) -> Option<Offset> {
+        match &self.role {
+            Role::Leader(leader) => leader.followers.copied_to(),
+            Role::Follower(_) | Role::Offline(_) => None,
+        }
+    }
+
     /// When the next `Tick` is needed at the latest.
     pub fn next_deadline(&self) -> Option<Millis> {
         match &self.role {
@@ -266,6 +275,9 @@ impl Replica {
     fn settle(&mut self, now: Millis, log: LogFacts<'_>, actions: &mut Vec<Action>) {
         match &mut self.role {
             Role::Leader(leader) => {
+                let end = leader_end(&self.positions, &self.config);
+                let outdated = leader.followers.end_outdated_sessions(log.dropped_to, end, now);
+                actions.extend(outdated.into_iter().map(|session| Action::EndSession { session }));
                 self.positions.high_watermark = leader.high_watermark(&self.config, &self.positions);
                 leader.answer_reached(self.positions.high_watermark, actions);
                 leader.answer_uncommittable(&self.config, actions);

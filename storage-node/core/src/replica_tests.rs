@@ -20,6 +20,7 @@ struct Bench {
     replica: Replica,
     producers: ProducerStates,
     epochs: EpochHistory,
+    dropped_to: Offset,
     now: i64,
     next_ticket: u64,
     proposed: Option<Proposal>,
@@ -32,6 +33,7 @@ impl Bench {
             replica,
             producers: ProducerStates::new(100),
             epochs: EpochHistory::new(),
+            dropped_to: Offset(-1),
             now: 0,
             next_ticket: 0,
             proposed: None,
@@ -45,7 +47,7 @@ impl Bench {
     }
 
     fn step(&mut self, input: Input) -> Vec<Action> {
-        let log = LogFacts { producers: &self.producers, epochs: &self.epochs };
+        let log = LogFacts { producers: &self.producers, epochs: &self.epochs, dropped_to: self.dropped_to };
         let actions = self.replica.step(Millis(self.now), log, input);
         for action in &actions {
             if let Action::AssignEpoch { epoch, start } = action {
@@ -933,6 +935,39 @@ fn t12_a_follower_behind_the_leaders_start_begins_anew() {
     assert_eq!((at.start, at.high_watermark, at.flushed), (Offset(40), Offset(40), Offset(40)));
     bench.epoch(5, 1, Some(1), 3, &[1]);
     assert_eq!(bench.high_watermark(), 40);
+}
+
+/// Compaction has dropped a tombstone of the leader's log behind the follower's end (T-98).
+#[test]
+fn a_follower_that_was_away_while_tombstones_went_starts_over() {
+    let (mut bench, session) = follower();
+    bench.hear(session, FromLeader::Answer(SessionAnswer::Begins { marks: marks(0, 9) }));
+    let session = opened(&bench.epoch(6, 1, Some(3), 3, &[3])).expect("another leader");
+    let compacted = SessionAnswer::BeginsCompacted { marks: marks(3, 40), dropped_to: Offset(20) };
+    let actions = bench.hear(session, FromLeader::Answer(compacted));
+    let over = [Action::CloseSession { session }, Action::StartOver { start: Offset(3) }];
+    assert_eq!(actions, over, "though 9 are known to be committed: the leader has them all");
+    bench.epochs = EpochHistory::new();
+    let session = opened(&bench.step(Input::Restarted { start: Offset(3) })).expect("it asks anew");
+    let actions = bench.hear(session, FromLeader::Answer(compacted));
+    assert_eq!(actions[0], Action::NoteDropped { session, to: Offset(20) });
+    assert!(actions.contains(&Action::Ack { session, appended: Offset(3), flushed: Offset(3) }), "it begins");
+    // It goes on where it was, though its lane breaks half-way.
+    bench.dropped_to = Offset(20);
+    bench.batches(session, 3, 12, 4, marks(3, 40));
+    bench.step(Input::Appended { end: Offset(12) });
+    bench.step(Input::SessionLost { session });
+    bench.now += 60_000;
+    let session = opened(&bench.step(Input::Tick)).expect("it asks again");
+    let actions = bench.hear(session, FromLeader::Answer(compacted));
+    assert!(actions.iter().any(|action| matches!(action, Action::Ack { .. })), "{actions:?}");
+    // More has been dropped since.
+    bench.step(Input::SessionLost { session });
+    bench.now += 60_000;
+    let session = opened(&bench.step(Input::Tick)).expect("it asks again");
+    let compacted = SessionAnswer::BeginsCompacted { marks: marks(3, 40), dropped_to: Offset(30) };
+    let actions = bench.hear(session, FromLeader::Answer(compacted));
+    assert!(actions.contains(&Action::StartOver { start: Offset(3) }), "{actions:?}");
 }
 
 #[test]

@@ -363,7 +363,7 @@ impl World {
 
     /// Steps the replica and performs what it asks for, as the shell does.
     fn step(&mut self, input: Input) {
-        let log = LogFacts { producers: &self.producers, epochs: &self.epochs };
+        let log = LogFacts { producers: &self.producers, epochs: &self.epochs, dropped_to: Offset(-1) };
         let actions = self.replica.step(Millis(self.now), log, input);
         self.check_high_watermark();
         self.check_last_stable();
@@ -410,6 +410,8 @@ impl World {
                 Action::AppendBatches { .. }
                 | Action::Truncate { .. }
                 | Action::RestartAt { .. }
+                | Action::StartOver { .. }
+                | Action::NoteDropped { .. }
                 | Action::Ack { .. } => panic!("no leader has said anything: {action:?}"),
             }
         }

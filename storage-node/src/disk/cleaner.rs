@@ -243,6 +243,7 @@ impl Shared {
             dirtiness: job.dirtiness,
             now_ms: job.handle.believed_ms(),
             delete_retention_ms: topic.compaction.delete_retention_ms,
+            keep_from: i64::MAX,
             map_bytes_max: settings.map_bytes_max(),
         };
         let begun = ask(&job.handle, |reply| CompactionStep::Begin { request, reply });

@@ -99,13 +99,14 @@ impl Slot {
     /// Takes over an open log.
     pub(crate) fn new(
         me: NodeId,
-        log: Log,
+        mut log: Log,
         shared: Arc<Shared>,
         (clock, append_clock, space): (Clock, AppendClock, Arc<SpaceGate>),
         metrics: PartitionMetrics,
         replication: Arc<Replication>,
     ) -> Self {
         let settings = shared.settings.load_full();
+        log.settle_dropped(settings.compacted);
         let (start, flushed, end) = (Offset(log.start()), Offset(log.flushed()), Offset(log.end()));
         let shard = match settings.is_internal() {
             true => ShardState::recover(&log, &shared),
@@ -288,7 +289,12 @@ impl Slot {
 
     fn run(&mut self, input: Input, batch: &mut Option<Batch>) {
         let now = self.clock.monotonic();
-        let log = LogFacts { producers: self.log.producers(), epochs: self.log.epochs() };
+        let log = LogFacts {
+            producers: self.log.producers(),
+            epochs: self.log.epochs(),
+            dropped_to: Offset(self.log.dropped_to()),
+        };
+        let mut useless = None;
         for action in self.replica.step(now, log, input) {
             match action {
                 Action::Append { ticket, base_offset, leader_epoch } => {
@@ -323,6 +329,13 @@ impl Slot {
                     let came_of_it = self.restart_at(start, below_high_watermark);
                     self.step(came_of_it);
                 }
+                Action::StartOver { start } => {
+                    let came_of_it = self.start_over(start);
+                    self.step(came_of_it);
+                }
+                Action::NoteDropped { session, to } => {
+                    useless = (!self.note_dropped(to)).then_some(session);
+                }
                 Action::OpenSession { leader, session, leader_epoch, log_start, log_end, last_epoch } => {
                     let ends = LogEnds { log_start, log_end, last_epoch };
                     self.open_session(leader, session, leader_epoch, ends);
@@ -337,6 +350,10 @@ impl Slot {
                     self.propose_isr(leader_epoch, partition_epoch, isr);
                 }
             }
+        }
+        if let Some(session) = useless {
+            self.replicating.close_session(session);
+            self.step(Input::SessionLost { session });
         }
     }
 

@@ -291,7 +291,7 @@ impl World {
                 let Some(live) = &mut copy.live else { return };
                 if let Some(at) = live.following.iter().position(|following| following.session == session) {
                     self.answering = Some(live.following[at].leader_epoch);
-                    if matches!(answer, SessionAnswer::Begins { .. }) {
+                    if answer.begins().is_some() {
                         if copy.reconciled < self.ghost.partitions[partition].unclean_epoch {
                             copy.shown = live.replica.positions().high_watermark.0;
                         }
@@ -346,6 +346,7 @@ impl World {
     fn mark_answer(&mut self, answer: &SessionAnswer) {
         self.ghost.mark(match answer {
             SessionAnswer::Begins { .. } => "session began",
+            SessionAnswer::BeginsCompacted { .. } => "session began behind compaction",
             SessionAnswer::Diverged { .. } => "logs diverged",
             SessionAnswer::StartsLater { .. } => "leader starts later",
             SessionAnswer::WrongEpoch { .. } => "session of a wrong epoch",
@@ -396,7 +397,7 @@ impl World {
         let Some(live) = self.nodes[node].live(partition) else { return };
         let Some(at) = live.leading.iter().position(|leading| leading.key == key) else { return };
         let (lane, session) = (live.leading[at].lane, live.leading[at].session);
-        if let SessionAnswer::Begins { .. } = answer {
+        if answer.begins().is_some() {
             let leading = &mut live.leading[at];
             leading.pump = Some(Pump::new(leading.leader_epoch, leading.log_end, leading.credit));
         } else {

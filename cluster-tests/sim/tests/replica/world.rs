@@ -445,7 +445,8 @@ impl World {
         let Some(copy) = owner.copies.get_mut(&partition) else { return };
         let Some(live) = &mut copy.live else { return };
         let text = self.traced.then(|| format!("  node {node} partition {partition}: {input:?}"));
-        let facts = LogFacts { producers: &copy.log.producers, epochs: &copy.log.epochs };
+        let facts =
+            LogFacts { producers: &copy.log.producers, epochs: &copy.log.epochs, dropped_to: Offset(-1) };
         let actions = live.replica.step(now, facts, input);
         if let Some(text) = text {
             self.note(format!("{text}\n     → {actions:?}"));
@@ -506,6 +507,9 @@ impl World {
                 self.copy(node, partition).log.restart_at(start.0);
                 self.ghost.mark("log dropped and begun anew");
                 self.step(node, partition, Input::Restarted { start });
+            }
+            Action::StartOver { .. } | Action::NoteDropped { .. } => {
+                panic!("no log is compacted here: {action:?}")
             }
             Action::Reply { ticket, result } => self.reply(node, partition, ticket, result),
             Action::RecordsDeleted { ticket, result } => {

@@ -40,6 +40,8 @@ pub struct CleaningRules {
     pub last_batches: HashMap<i64, LastBatch>,
     /// Aborted transactions with data in the log.
     pub aborted: AbortedRanges,
+    /// Tombstones and markers at or above stay, however old: somebody is about to copy them. `i64::MAX` if nobody is.
+    pub keep_from: i64,
 }
 
 /// What came of a batch.
@@ -63,6 +65,7 @@ pub struct Cleaning<'a> {
     filter: BatchFilter,
     /// The present time, from which delete horizons count.
     time_ms: Option<i64>,
+    dropped_to: i64,
     carried: Carried,
 }
 
@@ -82,7 +85,14 @@ impl<'a> Cleaning<'a> {
 
     /// Goes on where another left off ([`suspend`](Self::suspend)).
     pub fn resume(rules: &'a CleaningRules, mapping: &'a Mapping, carried: Carried) -> Cleaning<'a> {
-        Cleaning { rules, mapping, filter: BatchFilter::default(), time_ms: rules.now_ms, carried }
+        Cleaning {
+            rules,
+            mapping,
+            filter: BatchFilter::default(),
+            time_ms: rules.now_ms,
+            dropped_to: -1,
+            carried,
+        }
     }
 
     /// What must be known to go on.
@@ -99,6 +109,12 @@ impl<'a> Cleaning<'a> {
     /// When tombstones and markers that are found now may go.
     fn horizon_ms(&self) -> Option<i64> {
         self.time_ms.map(|now| now.saturating_add(self.rules.delete_retention_ms))
+    }
+
+    /// The highest offset of which a tombstone that was the newest of its key, or a marker, was dropped here; −1 if none was.
+    /// Whoever has copied the log up to less, with what they were about, never learns of them.
+    pub fn dropped_to(&self) -> i64 {
+        self.dropped_to
     }
 
     /// Appends to `out` what stays of the next batch, whose checksum was checked. `closes_segment` says that it is the last
@@ -162,20 +178,28 @@ impl<'a> Cleaning<'a> {
             // Planted: the pass that first sees a tombstone drops it.
             None => cfg!(weir_planted_bug = "B16"),
         };
+        let may_go = may_go && header.last_offset() < rules.keep_from;
         let map = self.mapping.map();
+        let mut dropped_to = -1;
         let keep = |record: &Record<'_>| {
             if record.offset >= end {
                 return true;
             }
             let Some(key) = record.key else { return false };
             let newest = map.get(hash(key)).is_none_or(|newest| record.offset >= newest);
-            newest && (record.value.is_some() || !may_go)
+            let goes = newest && record.value.is_none() && may_go;
+            if goes {
+                dropped_to = record.offset;
+            }
+            newest && !goes
         };
         let horizon = match self.horizon_ms() {
             Some(horizon) if whole => Horizon::ForTombstones(horizon),
             Some(_) | None => Horizon::Leave,
         };
-        self.filter.filter(batch, rules.unpacked_bytes_max, horizon, keep, out)
+        let filtered = self.filter.filter(batch, rules.unpacked_bytes_max, horizon, keep, out);
+        self.dropped_to = self.dropped_to.max(dropped_to);
+        filtered
     }
 
     fn take_control(
@@ -194,6 +218,7 @@ impl<'a> Cleaning<'a> {
         // Planted: markers go though their data are still there.
         let with_data = with_data && !cfg!(weir_planted_bug = "B17");
         if control == Control::Emptied {
+            self.dropped_to = self.dropped_to.max(header.last_offset());
             return Ok(Filtered::Nothing);
         }
         if beyond || with_data {
@@ -201,7 +226,11 @@ impl<'a> Cleaning<'a> {
             return Ok(Filtered::Same);
         }
         let horizon = match header.delete_horizon() {
-            Some(horizon) if self.rules.now_ms.is_some_and(|now| horizon <= now) => {
+            Some(horizon)
+                if self.rules.now_ms.is_some_and(|now| horizon <= now)
+                    && header.last_offset() < self.rules.keep_from =>
+            {
+                self.dropped_to = self.dropped_to.max(header.last_offset());
                 return Ok(Filtered::Nothing);
             }
             Some(_) => Horizon::Leave,

@@ -1,19 +1,18 @@
 //! What can happen to a replica because it follows another: what the leader says, and what became of the cuts that it led
 //! to. Of a copy that does not follow they change nothing.
 
-use log_engine_core::EpochHistory;
 use proto_types::ids::{Millis, Offset};
 use proto_types::replication_api::{Marks, SessionAnswer};
 
 use super::{AWAITED, Positions, Replica, Role};
 use crate::action::Action;
-use crate::input::{FromLeader, SessionKey};
+use crate::input::{FromLeader, LogFacts, SessionKey};
 
 impl Replica {
     pub(super) fn on_from_leader(
         &mut self,
         now: Millis,
-        epochs: &EpochHistory,
+        log: LogFacts<'_>,
         session: SessionKey,
         said: FromLeader,
         actions: &mut Vec<Action>,
@@ -29,12 +28,12 @@ impl Replica {
                     self.positions.high_watermark = self.positions.high_watermark.max(believed);
                 }
                 let at = self.positions;
-                if let Some(marks) = following.on_answer(session, answer, &at, epochs, now, actions) {
+                if let Some(marks) = following.on_answer(session, answer, &at, log, now, actions) {
                     self.take_over(marks, actions);
                 }
             }
             FromLeader::Batches(batches) => {
-                following.on_batches(session, &batches, &self.positions, epochs, now, actions);
+                following.on_batches(session, &batches, &self.positions, log.epochs, now, actions);
             }
             FromLeader::Marks(marks) => {
                 if following.begun(session).is_some() {

@@ -7,20 +7,20 @@ use proto_types::replication_api::SessionAnswer;
 
 use super::{OfflineReason, Replica, Role};
 use crate::action::Action;
-use crate::input::{FollowerAck, IsrAnswered, IsrOutcome, NewEpoch, OpenSession, SessionKey};
+use crate::input::{FollowerAck, IsrAnswered, IsrOutcome, LogFacts, NewEpoch, OpenSession, SessionKey};
 use crate::leader::leader_end;
 
 impl Replica {
     pub(super) fn on_open_session(
         &mut self,
         now: Millis,
-        epochs: &EpochHistory,
+        log: LogFacts<'_>,
         open: &OpenSession,
         actions: &mut Vec<Action>,
     ) {
         match &mut self.role {
             Role::Leader(leader) => {
-                leader.open_session(&self.positions, &self.config, epochs, open, now, actions);
+                leader.open_session(&self.positions, &self.config, log, open, now, actions);
             }
             Role::Follower(_) | Role::Offline(OfflineReason::NoLeader) => {
                 let answer = SessionAnswer::WrongEpoch { current: self.leader_epoch };

@@ -264,6 +264,48 @@ fn t12_a_follower_behind_the_start_begins_anew_and_can_lead() {
     world.check_healed();
 }
 
+/// Compaction drops a tombstone while a follower is away (T-98): it starts over, and whoever copied from there on knows of it
+/// when it leads, so that it sends the next one to start over as well.
+#[test]
+fn t98_whoever_was_away_while_a_tombstone_went_starts_over() {
+    let mut world = led_by_one(3);
+    world.produce(1, Acks::All);
+    world.settle();
+    for away in [2, 3] {
+        world.crash(away);
+    }
+    world.decide(1, &[1]);
+    world.tell(1);
+    for _ in 0..5 {
+        world.produce(1, Acks::All);
+    }
+    world.settle();
+    // What is in the log the model does not look at: the follower has 1 record, and the tombstone was the fourth.
+    world.node(1).dropped_to = 3;
+    world.step(1, storage_node_core::Input::Tick);
+    world.start(2);
+    world.tell(2);
+    world.settle();
+    let (over, lost) = (world.nodes[&2].started_over, world.nodes[&2].lost_committed);
+    assert_eq!((over, lost, world.nodes[&2].dropped_to), (1, 0, 3));
+    world.crash(1);
+    world.elect(2, &[2]);
+    world.start(3);
+    world.tell(3);
+    world.settle();
+    assert_eq!((world.nodes[&3].started_over, world.nodes[&3].lost_committed), (1, 0));
+    // Who has copied beyond it is left alone, also when more of that is dropped.
+    world.node(2).dropped_to = 5;
+    world.step(2, storage_node_core::Input::Tick);
+    world.settle();
+    assert_eq!(world.nodes[&3].started_over, 1);
+    world.start(1);
+    world.tell(1);
+    world.settle();
+    world.check_healed();
+    assert_eq!(world.nodes[&1].started_over, 0, "it had everything");
+}
+
 /// A new leader shows no more than it knows, and knows all once its followers have come.
 #[test]
 fn t13_a_new_leader_catches_up_with_what_its_predecessor_had_committed() {

@@ -36,6 +36,9 @@ pub(crate) struct Node {
     flushed: i64,
     flush_asked: bool,
     epochs: EpochHistory,
+    /// See [`LogFacts::dropped_to`].
+    pub(crate) dropped_to: i64,
+    pub(crate) started_over: usize,
     producers: ProducerStates,
     broker_epoch: i64,
     /// What it waits to append.
@@ -217,13 +220,14 @@ impl World {
         let config = self.config;
         let node = self.node(id);
         let (kept, start, broker_epoch) = (node.flushed, node.start, node.broker_epoch + 1);
+        let dropped_to = node.dropped_to;
         let mut batches = std::mem::take(&mut node.batches);
         batches.truncate((kept - start) as usize);
         let mut epochs = std::mem::take(&mut node.epochs);
         epochs.truncate_from_end(kept);
         let mut replica = Node::new(id, config, broker_epoch);
         replica.replica = Replica::new(NodeId(id), config, Offset(start), Offset(kept), Offset(kept));
-        *node = Node { batches, start, flushed: kept, epochs, up: false, ..replica };
+        *node = Node { batches, start, flushed: kept, epochs, dropped_to, up: false, ..replica };
     }
 
     /// It comes back; the metadata is told when the test says so.
@@ -335,7 +339,11 @@ impl World {
         if !node.up {
             return;
         }
-        let log = LogFacts { producers: &node.producers, epochs: &node.epochs };
+        let log = LogFacts {
+            producers: &node.producers,
+            epochs: &node.epochs,
+            dropped_to: Offset(node.dropped_to),
+        };
         for action in node.replica.step(now, log, input) {
             self.perform(id, action);
         }
@@ -378,7 +386,19 @@ impl World {
                 (node.start, node.flushed) = (start.0, start.0);
                 node.batches.clear();
                 node.epochs = EpochHistory::new();
+                node.dropped_to = -1;
                 self.step(id, Input::Restarted { start });
+            }
+            Action::StartOver { start } => {
+                node.started_over += 1;
+                (node.start, node.flushed, node.dropped_to) = (start.0, start.0, -1);
+                node.batches.clear();
+                node.epochs = EpochHistory::new();
+                self.step(id, Input::Restarted { start });
+            }
+            Action::NoteDropped { to, .. } => {
+                assert!(node.batches.is_empty());
+                node.dropped_to = node.dropped_to.max(to.0);
             }
             Action::Reply { ticket, result } => {
                 let told = match result {
@@ -443,7 +463,7 @@ impl World {
         let epoch = node.replica.view().leader_epoch;
         let Some(asked) = node.followers.get_mut(&session) else { return };
         let (who, theirs) = (asked.who, asked.theirs);
-        if matches!(answer, SessionAnswer::Begins { .. }) {
+        if answer.begins().is_some() {
             asked.pump = Some(Pump::new(epoch, asked.log_end, CREDIT));
         } else {
             node.followers.remove(&session);
@@ -490,6 +510,8 @@ impl Node {
             following: None,
             followers: BTreeMap::new(),
             lost_committed: 0,
+            dropped_to: -1,
+            started_over: 0,
             up: true,
         }
     }

@@ -3,7 +3,7 @@
 use super::Slot;
 use crate::disk::event::CompactionStep;
 use log_engine::Installed;
-use storage_node_core::Standing;
+use storage_node_core::{Input, Standing};
 
 impl Slot {
     /// A thread that compacts wants something. If it is gone meanwhile, so be it.
@@ -13,6 +13,8 @@ impl Slot {
                 // Who asked has looked a while ago: an unclean election may have taken something back since.
                 let view = self.replica.view();
                 request.bound = request.bound.min(view.high_watermark.min(view.last_stable).0);
+                // Who follows must get a tombstone before it goes.
+                request.keep_from = self.replica.copied_to().map_or(i64::MAX, |offset| offset.0);
                 let may_begin = self.settings.compacted && view.standing != Standing::Failed;
                 let begun = may_begin.then(|| self.log.begin_compaction(&request));
                 _ = reply.send(begun.flatten());
@@ -31,6 +33,8 @@ impl Slot {
                 }
                 self.flush_wanted = true;
                 _ = reply.send(installed);
+                // A session that has begun meanwhile may be behind what was dropped.
+                self.step(Input::Tick);
             }
             CompactionStep::Finish { finished, reply } => {
                 _ = reply.send(self.log.finish_compaction(&finished));

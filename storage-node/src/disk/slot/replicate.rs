@@ -275,6 +275,30 @@ impl Slot {
     /// Drops everything that the log holds.
     pub(super) fn restart_at(&mut self, start: Offset, below_high_watermark: Option<Offset>) -> Input {
         self.note_cut("drop the log and begin where its leader's does", start, below_high_watermark);
+        self.begin_anew(start)
+    }
+
+    /// The same because compaction has dropped, at the leader, what this log would have to be told: nothing is lost.
+    pub(super) fn start_over(&mut self, start: Offset) -> Input {
+        let (partition, topic) = (self.shared.id, &self.settings.topic_name);
+        tracing::warn!(
+            %partition, %topic, %start, end = self.log.end(),
+            "this copy was away for longer than tombstones and transaction markers are kept: it is copied anew from its leader"
+        );
+        self.replicating.replication.metrics.on_truncated(false);
+        self.begin_anew(start)
+    }
+
+    /// Notes what was dropped of the log that this one is a copy of. If that cannot be written, nothing must be copied.
+    pub(super) fn note_dropped(&mut self, to: Offset) -> bool {
+        let noted = self.log.note_dropped(to.0);
+        if let Err(error) = &noted {
+            tracing::warn!(partition = %self.shared.id, %error, "cannot begin to copy the log; it is tried again");
+        }
+        noted.is_ok()
+    }
+
+    fn begin_anew(&mut self, start: Offset) -> Input {
         self.replicating.replication.metrics.on_restarted();
         match self.log.restart_at(start.0, self.append_clock.now_ms()) {
             Ok(dropped) => {
@@ -330,12 +354,12 @@ impl Slot {
     }
 
     pub(super) fn answer_session(&mut self, key: SessionKey, answer: SessionAnswer) {
-        let SessionAnswer::Begins { .. } = answer else {
+        if answer.begins().is_none() {
             if let Some(session) = self.replicating.forget_follower(key) {
                 session.answer(answer, None);
             }
             return;
-        };
+        }
         let Some(session) = self.replicating.followers.get(&key).cloned() else { return };
         let open = &session.open;
         let pump = Pump::new(open.leader_epoch, open.log_end, open.credit_bytes);
