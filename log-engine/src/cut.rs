@@ -94,8 +94,10 @@ impl Log {
         self.walk_anew(&segment, position)?;
         segment.state().write().next_offset = end;
         self.active = Some(segment.clone());
-        self.producers =
+        let mut producers =
             self.replay_last(&self.shared.segments()).map_err(|fault| file_error(fault, &segment))?;
+        producers.take_seen(&mut self.producers);
+        self.producers = producers;
         self.bytes_since_snapshot = 1;
         if end == next {
             return Ok(());

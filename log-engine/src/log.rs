@@ -92,7 +92,7 @@ impl Log {
         now_ms: i64,
     ) -> Result<(Log, RecoveryReport), OpenError> {
         let dir = data.path().join(name.to_string());
-        let recovered = recover(data, name, &dir, &config, now_ms)?;
+        let mut recovered = recover(data, name, &dir, &config, now_ms)?;
         let report = recovered.report;
         if data.cleaned().get(name).is_some_and(|cleaned_to| cleaned_to > report.end) {
             // Of another life of this log, or of records that are lost: it must not hold for what is appended now.
@@ -110,6 +110,7 @@ impl Log {
             seal_gate: Mutex::new(0),
             cuts: AtomicU64::new(0),
         });
+        recovered.producers.set_opened(now_ms);
         let unsnapshotted = report.end > recovered.snapshot_offset.max(report.start);
         let mut log = Log {
             data: data.clone(),
@@ -291,7 +292,7 @@ impl Log {
         for header in headers {
             self.dirty.epochs |= note_epoch(&mut self.epochs, header);
         }
-        self.note_producers(&segment, bytes, headers);
+        self.note_producers(&segment, bytes, headers, now_ms);
         // Planted: a snapshot holds batches that its name says to be not in it.
         if cfg!(weir_planted_bug = "B19")
             && self.bytes_since_snapshot > self.config.producer_snapshot_interval_bytes / 2

@@ -22,7 +22,13 @@ impl Log {
     }
 
     /// Batches were written into the active segment.
-    pub(crate) fn note_producers(&mut self, segment: &Segment, bytes: &[u8], headers: &[BatchHeader]) {
+    pub(crate) fn note_producers(
+        &mut self,
+        segment: &Segment,
+        bytes: &[u8],
+        headers: &[BatchHeader],
+        now_ms: i64,
+    ) {
         let mut at = 0;
         for header in headers {
             let event = match BatchView::parse(&bytes[at..]) {
@@ -31,6 +37,7 @@ impl Log {
             };
             at += header.size();
             let completed = event.replay(&mut self.producers);
+            self.producers.note_seen(header.producer_id, header.max_timestamp, now_ms);
             if let Some(aborted) = completed.and_then(|completed| completed.aborted()) {
                 segment.aborted().push(aborted);
             }

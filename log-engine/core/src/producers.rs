@@ -12,6 +12,9 @@ use crate::transactions::{CompletedTransaction, TransactionMarker, Transactions}
 /// Batches remembered per producer: Kafka's number, and the most that a client keeps in flight per connection.
 pub const BATCHES_REMEMBERED: usize = 5;
 
+/// A batch whose timestamp is so near to the broker's time says by itself when its producer was there.
+const TIMESTAMP_BELIEVED_MS: u64 = 60_000;
+
 /// The facts of one batch that idempotence needs; `first_sequence..=last_sequence` may wrap at 2^31.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ProducerBatch {
@@ -137,6 +140,10 @@ pub struct ProducerStates {
     producers_max: usize,
     /// Whether this process has forgotten a producer that may come back.
     has_forgotten: bool,
+    /// When producers whose timestamps do not tell were last here, milliseconds of the broker's clock. Not stored.
+    seen: BTreeMap<i64, i64>,
+    /// The same for those that may have been here before the log was opened.
+    opened_ms: i64,
 }
 
 impl PartialEq for ProducerStates {
@@ -157,7 +164,31 @@ impl ProducerStates {
             transactions: Transactions::default(),
             producers_max,
             has_forgotten: false,
+            seen: BTreeMap::new(),
+            opened_ms: i64::MIN,
         }
+    }
+
+    /// The log was opened now: since when its producers are idle their timestamps alone do not tell.
+    pub fn set_opened(&mut self, now_ms: i64) {
+        self.opened_ms = now_ms;
+    }
+
+    /// A producer has written a batch with this timestamp now, by the broker's clock. Who copies old records writes old
+    /// timestamps, and must not be forgotten for that.
+    pub fn note_seen(&mut self, producer_id: i64, timestamp: i64, now_ms: i64) {
+        if timestamp.abs_diff(now_ms) < TIMESTAMP_BELIEVED_MS {
+            self.seen.remove(&producer_id);
+        } else if self.producers.contains_key(&producer_id) {
+            self.seen.insert(producer_id, now_ms);
+        }
+    }
+
+    /// The log was cut, and these are its producers now: when they were here is known from before.
+    pub fn take_seen(&mut self, before: &mut ProducerStates) {
+        self.seen = std::mem::take(&mut before.seen);
+        self.seen.retain(|id, _| self.producers.contains_key(id));
+        self.opened_ms = before.opened_ms;
     }
 
     pub fn len(&self) -> usize {
@@ -352,12 +383,15 @@ impl ProducerStates {
     }
 
     /// Forgets producers without an open transaction that wrote nothing for `expiration_ms`
-    /// (`producer.id.expiration.ms`). Answers how many.
+    /// (`producer.id.expiration.ms`), by their timestamps and by the broker's clock. Answers how many.
     pub fn expire(&mut self, now_ms: i64, expiration_ms: i64) -> usize {
         let before = self.producers.len();
-        self.producers.retain(|_, s| {
-            s.txn_first_offset.is_some() || now_ms.saturating_sub(s.last_timestamp) < expiration_ms
+        let (seen, opened_ms) = (&self.seen, self.opened_ms);
+        self.producers.retain(|id, s| {
+            let here = seen.get(id).copied().unwrap_or(opened_ms).max(s.last_timestamp);
+            s.txn_first_offset.is_some() || now_ms.saturating_sub(here) < expiration_ms
         });
+        self.seen.retain(|id, _| self.producers.contains_key(id));
         let forgotten = before - self.producers.len();
         self.has_forgotten |= forgotten > 0;
         forgotten
@@ -400,6 +434,7 @@ impl ProducerStates {
         self.has_forgotten |= !idle.is_empty();
         for (_, id) in idle.iter().take((self.producers_max / 16).max(1)) {
             self.producers.remove(id);
+            self.seen.remove(id);
         }
     }
 }
@@ -537,6 +572,28 @@ mod tests {
         assert!(s.get(0).is_none() && s.get(1).is_none() && s.get(32).is_some());
         assert_eq!(s.expire(40, 10), 29);
         assert_eq!(s.iter().map(|(id, _)| id).collect::<Vec<_>>(), [31, 32]);
+    }
+
+    /// A copy of old records (T-67): they are old, their producer is not.
+    #[test]
+    fn a_producer_of_old_timestamps_is_idle_when_it_is() {
+        let mut s = ProducerStates::new(32);
+        s.append(&ProducerBatch { timestamp: -1, ..batch(0, 0, 1, 0) });
+        s.note_seen(7, -1, 1_000_000);
+        s.append(&ProducerBatch { producer_id: 8, timestamp: 999_000, ..batch(0, 0, 1, 1) });
+        s.note_seen(8, 999_000, 1_000_000);
+        assert_eq!(s.expire(1_000_099, 100), 1, "8 has told the time");
+        assert_eq!(
+            s.check_append(&batch(0, 0, 1, 2), 0),
+            SequenceCheck::Duplicate { first_offset: 0, last_offset: 0, timestamp: -1 }
+        );
+        let mut after_cut = states(&[ProducerBatch { timestamp: -1, ..batch(0, 0, 1, 0) }]);
+        after_cut.take_seen(&mut s);
+        assert_eq!(after_cut.expire(1_000_099, 100), 0);
+        assert_eq!(after_cut.expire(1_000_100, 100), 1);
+        let mut opened = states(&[ProducerBatch { timestamp: -1, ..batch(0, 0, 1, 0) }]);
+        opened.set_opened(2_000_000);
+        assert_eq!((opened.expire(2_000_099, 100), opened.expire(2_000_100, 100)), (0, 1));
     }
 
     #[test]
