@@ -247,6 +247,28 @@ mod tests {
     }
 
     #[test]
+    fn what_was_dropped_only_rises_and_is_unknown_where_the_file_is_damaged() {
+        let disk = SimDisk::new(1);
+        disk.create_dir_all(Path::new("d")).unwrap();
+        disk.sync_dir(Path::new("")).unwrap();
+        let open =
+            |present: &[LogName]| CleanedEnds::open_dropped(disk.clone(), Path::new("d"), present).unwrap();
+        let dropped = open(&[]);
+        assert!(dropped.raise_if(name(1), 10, || true));
+        assert!(dropped.raise_if(name(1), 5, || true));
+        assert!(!dropped.raise_if(name(1), 20, || false), "it is another log by now");
+        dropped.write().unwrap();
+        let both = [name(1), name(2)];
+        let dropped = open(&both);
+        assert_eq!(both.map(|log| dropped.get(log)), [Some(10), None]);
+        disk.flip_bit(&Path::new("d").join(DROPPED_FILE_NAME), 3, 1);
+        for _ in 0..2 {
+            let dropped = open(&both);
+            assert_eq!(both.map(|log| dropped.get(log)), [Some(UNKNOWN); 2]);
+        }
+    }
+
+    #[test]
     fn a_damaged_file_is_no_file() {
         let ends = BTreeMap::from([(name(7), 1234), (name(8), 5)]);
         let text = encode(&ends);
