@@ -182,16 +182,6 @@ impl Log {
         &self.producers
     }
 
-    /// Forgets producers that wrote nothing for so long (`producer.id.expiration.ms`). Answers how many.
-    pub fn expire_producers(&mut self, now_ms: i64, expiration_ms: i64) -> usize {
-        self.producers.expire(now_ms, expiration_ms)
-    }
-
-    /// The topic is compacted: see [`ProducerStates::doubt_unknown`].
-    pub fn doubt_unknown_producers(&mut self) {
-        self.producers.doubt_unknown();
-    }
-
     pub fn epochs(&self) -> &EpochHistory {
         &self.epochs
     }

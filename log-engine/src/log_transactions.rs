@@ -1,4 +1,4 @@
-//! The owner's half of transactions: what an append means for them, and their index beside the active segment.
+//! The owner's half of producers and transactions: what an append means for them, and their index beside the active segment.
 
 use std::sync::Arc;
 
@@ -15,6 +15,16 @@ use crate::segment::Segment;
 const ABORTED_IN_MEMORY_MAX: usize = 256;
 
 impl Log {
+    /// Forgets producers that wrote nothing for so long (`producer.id.expiration.ms`). Answers how many.
+    pub fn expire_producers(&mut self, now_ms: i64, expiration_ms: i64) -> usize {
+        self.producers.expire(now_ms, expiration_ms)
+    }
+
+    /// The topic is compacted: see [`ProducerStates::doubt_unknown`].
+    pub fn doubt_unknown_producers(&mut self) {
+        self.producers.doubt_unknown();
+    }
+
     /// Everything below the high watermark stays, so that what markers there have decided is decided for good. It makes
     /// [`ProducerStates::last_stable`] cheap and keeps its memory small.
     pub fn on_high_watermark(&mut self, high_watermark: i64) {
