@@ -1,16 +1,19 @@
 //! `weir log`: shows and checks the files of logs, while no process has them open.
 
 mod dump_text;
+#[cfg(test)]
+mod tests;
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
-use log_engine::inspect::{Finding, Item, Severity, Verdict, dump_file, flushed_ends, verify_log};
+use log_engine::inspect::{DumpError, Finding, Item, Severity, Verdict, dump_file, flushed_ends, verify_log};
 use log_engine::{Disk, LogName, RealDisk};
 use serde_json::{Value, json};
 
 use crate::failure::Failure;
-use crate::output::{Format, Output, printable};
+use crate::output::{Format, Output, count_of, printable};
 
 /// What to do with the files of logs.
 #[derive(Debug, Subcommand)]
@@ -52,22 +55,35 @@ fn dump(file: &Path, records: bool, output: &mut Output<'_>) -> Result<(), Failu
     if output.format == Format::Table {
         output.line(&format!("Dumping {}", file.display()))?;
     }
-    let (mut result, mut broken) = (Ok(()), 0_usize);
+    let (mut result, mut broken) = (Ok(()), Vec::new());
     let dumped = dump_file(&RealDisk, file, &mut |item| {
-        broken += usize::from(matches!(item, Item::Broken { .. } | Item::Batch { valid: false, .. }));
+        if let Item::Broken { position, .. } | Item::Batch { valid: false, position, .. } = item {
+            broken.push(position);
+        }
         if result.is_ok() {
             result = show(&item, records, output);
         }
     });
-    dumped.map_err(|error| Failure::usage(error.to_string()))?;
+    dumped.map_err(|error| undumped(&error))?;
     result?;
-    if broken > 0 {
-        let message = format!("{} is damaged: {broken} of its parts make no sense", file.display());
-        return Err(
-            Failure::failed(message).hint("`weir log verify` on its directory tells what else is wrong")
-        );
+    let Some(first) = broken.first() else { return Ok(()) };
+    let parts = count_of(broken.len(), "part");
+    let message = format!("{} is damaged in {parts}, first at byte {first}", file.display());
+    Err(Failure::failed(message).hint("`weir log verify` on its directory tells what else is wrong"))
+}
+
+fn undumped(error: &DumpError) -> Failure {
+    let message = error.to_string();
+    let DumpError::Io(file) = error else { return Failure::usage(message) };
+    match file.source.kind() {
+        ErrorKind::NotFound => Failure::not_found(message).hint(
+            "each log has a directory of its own within the node's data directory; its files are there",
+        ),
+        ErrorKind::PermissionDenied => {
+            Failure::failed(message).hint("run it as the user that the node runs as")
+        }
+        _ => Failure::failed(message),
     }
-    Ok(())
 }
 
 fn show(item: &Item, records: bool, output: &mut Output<'_>) -> Result<(), Failure> {
