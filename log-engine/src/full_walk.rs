@@ -39,6 +39,17 @@ pub(crate) fn walk_all(
     size: u64,
     pace: Pace<'_>,
 ) -> Result<Option<Walked>, Fault> {
+    walk_until(file, path, (base_offset, i64::MAX), size, pace)
+}
+
+/// The same where damage behind all batches below `enough` is none: it is the torn end of what no sync confirmed.
+pub(crate) fn walk_until(
+    file: &dyn DiskFile,
+    path: &Path,
+    (base_offset, enough): (i64, i64),
+    size: u64,
+    pace: Pace<'_>,
+) -> Result<Option<Walked>, Fault> {
     let mut check = BatchCheck::new(base_offset);
     let mut piece = Vec::new();
     let mut at = 0;
@@ -54,15 +65,21 @@ pub(crate) fn walk_all(
             file.let_go(at, len);
         }
         check.walked.pieces.push(crc32c(&piece));
-        check.feed(&piece)?;
+        let fed = check.feed(&piece);
+        if fed.is_err() && check.offset_min >= enough {
+            return Ok(Some(check.walked));
+        }
+        fed?;
         at += len;
     }
-    check.end(size)?;
+    if check.offset_min < enough {
+        check.end(size)?;
+    }
     Ok(Some(check.walked))
 }
 
 /// Checks batches that come in arbitrary pieces.
-struct BatchCheck {
+pub(crate) struct BatchCheck {
     walked: Walked,
     /// Where the batch at hand begins.
     position: u64,
@@ -81,7 +98,8 @@ struct Body {
 }
 
 impl BatchCheck {
-    fn new(base_offset: i64) -> BatchCheck {
+    /// Of a segment whose batches begin at `base_offset` or later.
+    pub(crate) fn new(base_offset: i64) -> BatchCheck {
         BatchCheck {
             walked: Walked::default(),
             position: 0,
@@ -91,7 +109,8 @@ impl BatchCheck {
         }
     }
 
-    fn feed(&mut self, mut bytes: &[u8]) -> Result<(), Fault> {
+    /// The bytes that follow.
+    pub(crate) fn feed(&mut self, mut bytes: &[u8]) -> Result<(), Fault> {
         while !bytes.is_empty() {
             let Some(mut body) = self.body.take() else {
                 let (of_header, rest) = bytes.split_at(bytes.len().min(BatchHeader::LEN - self.header.len()));
@@ -155,7 +174,8 @@ impl BatchCheck {
         Ok(())
     }
 
-    fn end(&self, size: u64) -> Result<(), Fault> {
+    /// There are no more than these.
+    pub(crate) fn end(&self, size: u64) -> Result<(), Fault> {
         match self.position == size {
             true => Ok(()),
             false => Err(self.damaged(format!("the last batch ends beyond the file, at byte {size}"))),

@@ -75,5 +75,5 @@ pub use log_name::LogName;
 pub use reader::{LogReader, LogSlice, SlicePart, TimestampOffset};
 pub use recovery::RecoveryReport;
 pub use replay::{ProducerEvent, producer_batch};
-pub use scrub::{FinishedSegment, Scrubbed};
+pub use scrub::{Scrubbed, WrittenSegment};
 pub use seal::Sealing;

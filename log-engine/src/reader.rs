@@ -15,6 +15,7 @@ use records::{BatchError, BatchView, NO_TIMESTAMP, TimestampType};
 
 use crate::LogName;
 use crate::error::ReadError;
+use crate::full_walk::BatchCheck;
 use crate::index::TimeEntry;
 use crate::scan::{self, Fault, Found};
 use crate::segment::Segment;
@@ -22,6 +23,8 @@ use crate::txn_index::aborted_within;
 
 /// Segments that one read may span; more only if they are tiny.
 const PARTS_MAX: usize = 16;
+/// Bytes that are checked at a time.
+const CHECK_BYTES: usize = 128 << 10;
 
 /// What owner and readers share.
 pub(crate) struct Shared {
@@ -111,6 +114,40 @@ impl LogSlice {
         self.parts.is_empty()
     }
 
+    /// Whether these are batches with the right checksums; if not, where in its file the damage is, as far as that is known.
+    fn check(&self) -> Result<(), Fault> {
+        use std::os::unix::fs::FileExt;
+        let begin = match self.parts.first() {
+            Some(SlicePart::File { offset, .. }) => *offset,
+            Some(SlicePart::Bytes(_)) | None => 0,
+        };
+        let in_file = |fault| match fault {
+            Fault::Damaged { position, reason } => Fault::Damaged { position: begin + position, reason },
+            fault @ (Fault::Io(_) | Fault::Cold) => fault,
+        };
+        let mut check = BatchCheck::new(0);
+        let mut block = Vec::new();
+        for part in &self.parts {
+            match part {
+                SlicePart::Bytes(bytes) => check.feed(bytes).map_err(in_file)?,
+                SlicePart::File { file, offset, len } => {
+                    let mut at = 0;
+                    while at < *len {
+                        block.resize(CHECK_BYTES.min(*len - at), 0);
+                        let position = *offset + at as u64;
+                        file.read_exact_at(&mut block, position).map_err(|error| Fault::Damaged {
+                            position,
+                            reason: format!("cannot be read: {error}"),
+                        })?;
+                        check.feed(&block).map_err(in_file)?;
+                        at += block.len();
+                    }
+                }
+            }
+        }
+        check.end(self.len() as u64).map_err(in_file)
+    }
+
     /// Reads all parts into memory, waiting for the device.
     pub fn to_bytes(&self) -> std::io::Result<Vec<u8>> {
         use std::os::unix::fs::FileExt;
@@ -187,8 +224,21 @@ impl LogReader {
         read.unwrap_or_else(|(fault, segment)| Err(fault.into_read_error(segment.log().path())))
     }
 
-    /// The same without ever waiting: `None` if something that it needs, or a sample of the records, is not in
-    /// memory.
+    /// The same, and every batch is what was written: for bytes that come from the device just now. Costs a copy and a
+    /// checksum of all of it.
+    pub fn read_checked(
+        &self,
+        offset: i64,
+        bytes_max: usize,
+        upper_bound: i64,
+        min_one: bool,
+    ) -> Result<LogSlice, ReadError> {
+        let wanted = Wanted { offset, bytes_max: bytes_max as u64, upper_bound, min_one, warm: false };
+        self.checked(&wanted, |_, slice| Ok(slice))
+    }
+
+    /// What [`read`](Self::read) answers without ever waiting: `None` if something that it needs, or a sample of the records,
+    /// is not in memory.
     pub fn try_read_warm(
         &self,
         offset: i64,
@@ -200,9 +250,9 @@ impl LogReader {
         unless_cold(self.read_from(&wanted, |_, slice| Ok(slice)))
     }
 
-    /// What [`read`](Self::read) answers, and the aborted transactions with a record in it, for consumers of what is committed.
-    /// Both are of the same segments: with records from before a compaction and transactions from after it, what was aborted
-    /// would pass for committed. `upper_bound` is at most the last stable offset. Waits for the device.
+    /// What [`read_checked`](Self::read_checked) answers, and the aborted transactions with a record in it, for consumers of what
+    /// is committed. Both are of the same segments: with records from before a compaction and transactions from after it, what
+    /// was aborted would pass for committed. `upper_bound` is at most the last stable offset. Waits for the device.
     pub fn read_committed(
         &self,
         offset: i64,
@@ -211,8 +261,7 @@ impl LogReader {
         min_one: bool,
     ) -> Result<(LogSlice, Vec<AbortedTransaction>), ReadError> {
         let wanted = Wanted { offset, bytes_max: bytes_max as u64, upper_bound, min_one, warm: false };
-        let read = self.read_from(&wanted, |segments, slice| with_aborted(segments, &wanted, slice));
-        read.unwrap_or_else(|(fault, segment)| Err(fault.into_read_error(segment.log().path())))
+        self.checked(&wanted, |segments, slice| with_aborted(segments, &wanted, slice))
     }
 
     /// The same without ever waiting: `None` if something that it needs is not in memory, or not verified.
@@ -225,6 +274,27 @@ impl LogReader {
     ) -> Option<Result<(LogSlice, Vec<AbortedTransaction>), ReadError>> {
         let wanted = Wanted { offset, bytes_max: bytes_max as u64, upper_bound, min_one, warm: true };
         unless_cold(self.read_from(&wanted, |segments, slice| with_aborted(segments, &wanted, slice)))
+    }
+
+    /// Reads, checks the batches, and makes an answer of them.
+    fn checked<T>(
+        &self,
+        wanted: &Wanted,
+        mut answer: impl FnMut(&[Arc<Segment>], LogSlice) -> Result<T, (Fault, Arc<Segment>)>,
+    ) -> Result<T, ReadError> {
+        loop {
+            let cuts = self.shared.cuts();
+            let read = self.read_from(wanted, |segments, slice| {
+                slice.check().map_err(|fault| (fault, segments[floor(segments, wanted.offset)].clone()))?;
+                answer(segments, slice)
+            });
+            match read {
+                Ok(answer) => return answer,
+                // What was read has been cut away under our hands.
+                Err(_) if self.shared.cuts() != cuts => {}
+                Err((fault, segment)) => return Err(fault.into_read_error(segment.log().path())),
+            }
+        }
     }
 
     /// Reads, and makes an answer of the slice and of the segments that it is from.

@@ -1,9 +1,10 @@
-//! Looking at what lies on the disk before somebody needs it: finished segments are read from end to end and compared
-//! with their seals.
+//! Looking at what lies on the disk before somebody needs it: segments are read from end to end, and those that are
+//! finished are compared with their seals.
 //!
-//! A segment without a seal gets one. Indexes that are not what was sealed are built anew. Damage to records cannot be
-//! mended here: the caller takes the copy offline, and [`FinishedSegment::mark_damaged`] leaves a mark that keeps it
-//! offline over restarts until the segment is whole again or the copy was replaced.
+//! A finished segment without a seal gets one. Of one that takes appends every batch is checked by its own checksum.
+//! Indexes that are not what was sealed are built anew. Damage to records cannot be mended here: the caller takes the
+//! copy offline, and [`WrittenSegment::mark_damaged`] leaves a mark that keeps it offline over restarts until the segment
+//! is whole again or the copy was replaced.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -26,14 +27,14 @@ pub(crate) const DAMAGED_FILE: &str = "damaged";
 /// A mark is a short sentence.
 const MARK_BYTES_MAX: u64 = 64 << 10;
 
-/// A segment that takes no more appends.
+/// A segment as it was when somebody asked: finished, or still taking appends.
 #[derive(Clone)]
-pub struct FinishedSegment(pub(crate) Finished);
+pub struct WrittenSegment(pub(crate) Finished);
 
 /// What came of a look at a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scrubbed {
-    /// All is as it was sealed.
+    /// All is as it was written, and sealed if it was.
     Sound,
     /// It had no seal, is whole, and has one now.
     Sealed,
@@ -46,18 +47,17 @@ pub enum Scrubbed {
 }
 
 impl LogReader {
-    /// The segments that take no more appends and are on disk, oldest first.
-    pub fn finished_segments(&self) -> Vec<FinishedSegment> {
+    /// All segments, oldest first; the last one takes appends.
+    pub fn written_segments(&self) -> Vec<WrittenSegment> {
         let shared = self.shared();
-        let segments = shared.segments();
-        let finished = segments.iter().filter(|segment| shared.base_after(segment).is_some());
-        finished
-            .map(|segment| FinishedSegment(Finished { shared: shared.clone(), segment: segment.clone() }))
-            .collect()
+        let written = |segment: &Arc<Segment>| {
+            WrittenSegment(Finished { shared: shared.clone(), segment: segment.clone() })
+        };
+        shared.segments().iter().map(written).collect()
     }
 }
 
-impl FinishedSegment {
+impl WrittenSegment {
     pub fn log(&self) -> LogName {
         self.0.shared.name
     }
@@ -83,9 +83,7 @@ impl FinishedSegment {
         let generation = *shared.seal_gate.lock();
         let scrubbed = scrub(data, shared, segment, index_interval_bytes, pace);
         match scrubbed {
-            Err(_) if *shared.seal_gate.lock() != generation || shared.base_after(segment).is_none() => {
-                Ok(Scrubbed::Gone)
-            }
+            Err(_) if *shared.seal_gate.lock() != generation || !shared.has(segment) => Ok(Scrubbed::Gone),
             scrubbed => scrubbed.map_err(|fault| fault.into_read_error(segment.log().path())),
         }
     }
@@ -95,7 +93,7 @@ impl FinishedSegment {
     pub fn mark_damaged(&self, data: &DataDir, reason: &str) -> Result<bool, FileError> {
         let Finished { shared, segment } = &self.0;
         let _gate = shared.seal_gate.lock();
-        if shared.base_after(segment).is_none() {
+        if !shared.has(segment) {
             return Ok(false);
         }
         let text = format!("{}\n{reason}\n", segment.base_offset());
@@ -112,7 +110,10 @@ fn scrub(
     pace: Pace<'_>,
 ) -> Result<Scrubbed, Fault> {
     let (disk, dir) = (&**data.disk(), dir_of(segment));
-    let Some(next_base) = shared.base_after(segment) else { return Ok(Scrubbed::Gone) };
+    let generation = *shared.seal_gate.lock();
+    let Some(next_base) = shared.base_after(segment) else {
+        return scrub_unfinished(shared, segment, pace);
+    };
     let seal = match seal::read_seal(disk, dir, segment.base_offset()).map_err(Fault::Io)? {
         Found::Seal(seal) if seal.next_base == next_base => seal,
         Found::Seal(_) | Found::Nothing | Found::Damaged(_) => {
@@ -127,10 +128,25 @@ fn scrub(
     if let Some((position, reason)) = difference(&seal, segment.state().read().size, &walked.pieces) {
         return Err(Fault::Damaged { position, reason });
     }
-    if indexes_are_sealed(disk, dir, &seal).map_err(Fault::Io)? {
-        return Ok(Scrubbed::Sound);
+    let indexes_are_sound = indexes_are_sealed(disk, dir, &seal).map_err(Fault::Io)?;
+    let mut seal = *seal;
+    let aborted = mend_aborted(disk, shared, segment, &seal)?;
+    if let Some((sum, _)) = aborted {
+        seal.txn_index = sum;
     }
-    rebuild_indexes(data, shared, segment, *seal, index_interval_bytes)
+    match (indexes_are_sound, aborted) {
+        (true, None) => Ok(Scrubbed::Sound),
+        (true, Some((_, was_damaged))) => reseal(disk, shared, segment, &seal, generation, was_damaged),
+        (false, _) => rebuild_indexes(data, shared, segment, seal, index_interval_bytes),
+    }
+}
+
+/// A segment that takes appends, or of which the end is not on disk yet: what is there must be whole batches.
+fn scrub_unfinished(shared: &Shared, segment: &Arc<Segment>, pace: Pace<'_>) -> Result<Scrubbed, Fault> {
+    if !shared.has(segment) {
+        return Ok(Scrubbed::Gone);
+    }
+    Ok(walk_segment(segment, pace)?.map_or(Scrubbed::Stopped, |_| Scrubbed::Sound))
 }
 
 /// Where a segment is not what was sealed.
@@ -153,6 +169,42 @@ fn indexes_are_sealed(disk: &dyn Disk, dir: &Path, seal: &Seal) -> Result<bool, 
         }
     }
     Ok(true)
+}
+
+/// If the transaction index is not what was sealed it is compared with the batches, and built anew where it differs: its sum
+/// as it is now, and whether it was built anew. A compaction leaves it to whoever needs it first to build the index.
+fn mend_aborted(
+    disk: &dyn Disk,
+    shared: &Shared,
+    segment: &Arc<Segment>,
+    seal: &Seal,
+) -> Result<Option<(Option<FileSum>, bool)>, Fault> {
+    let path = segment.aborted().file().path();
+    let found = read_file(disk, path, INDEX_BYTES_MAX).map_err(Fault::Io)?.unwrap_or_default();
+    // One that is empty says the same as none.
+    let sum = |sum: Option<FileSum>| sum.filter(|sum| sum.length > 0);
+    if sum(Some(FileSum::of(&found))) == sum(seal.txn_index) {
+        return Ok(None);
+    }
+    segment.aborted().mend(shared, segment)
+}
+
+/// A seal with another description of the transaction index.
+fn reseal(
+    disk: &dyn Disk,
+    shared: &Shared,
+    segment: &Arc<Segment>,
+    seal: &Seal,
+    generation: u64,
+    was_damaged: bool,
+) -> Result<Scrubbed, Fault> {
+    let gate = shared.seal_gate.lock();
+    if *gate != generation || shared.base_after(segment).is_none() {
+        return Ok(Scrubbed::Gone);
+    }
+    let name = file_name(seal.base_offset, seal::SUFFIX);
+    write_file(disk, dir_of(segment), &name, &seal.encode()).map_err(Fault::Io)?;
+    Ok(if was_damaged { Scrubbed::IndexesRebuilt } else { Scrubbed::Sound })
 }
 
 /// Both indexes from the batches, and a seal that describes them.

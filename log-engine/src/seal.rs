@@ -25,7 +25,7 @@ use crate::error::{FileError, ReadError};
 use crate::full_walk::{Pace, Walked, walk_all};
 use crate::reader::Shared;
 use crate::scan::Fault;
-use crate::scrub::FinishedSegment;
+use crate::scrub::WrittenSegment;
 use crate::segment::{Segment, file_name};
 
 pub(crate) const SUFFIX: &str = "seal";
@@ -93,12 +93,12 @@ pub enum Sealing {
 impl DataDir {
     /// Seals the segment that has waited longest, and says which it was; waits for one at most so long. `None` if there
     /// is none. Reads all of it. An error says that the segment is damaged, or that the device refuses.
-    pub fn seal_next(&self, wait: Duration) -> Option<(FinishedSegment, Result<Sealing, ReadError>)> {
+    pub fn seal_next(&self, wait: Duration) -> Option<(WrittenSegment, Result<Sealing, ReadError>)> {
         let finished = self.seal_queue().pop(wait)?;
         let Finished { shared, segment } = &finished;
         let sealing = seal_segment(&**self.disk(), shared, segment, &mut |_| true);
         let sealing = sealing.map_err(|fault| fault.into_read_error(segment.log().path()));
-        Some((FinishedSegment(finished), sealing))
+        Some((WrittenSegment(finished), sealing))
     }
 
     /// Lets nobody wait for segments to be sealed any more: the directory is about to be closed.
@@ -140,6 +140,11 @@ impl Shared {
         let mut generation = self.seal_gate.lock();
         *generation += 1;
         generation
+    }
+
+    /// Whether the segment is still one of the log's.
+    pub(crate) fn has(&self, segment: &Arc<Segment>) -> bool {
+        self.segments().iter().any(|other| Arc::ptr_eq(other, segment))
     }
 
     /// The base offset of the segment that follows, if this one is there and takes no more appends.

@@ -9,16 +9,18 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use log_engine_core::seal::FileSum;
 use log_engine_core::{AbortedDigest, AbortedIndex, AbortedTransaction};
 use parking_lot::{Mutex, MutexGuard, RwLock};
 
-use crate::data_dir::write_file;
+use crate::data_dir::{read_file, write_file};
 use crate::descriptors::{CachedFile, Descriptors};
 use crate::disk::DiskFile;
 use crate::error::ReadError;
-use crate::reader::{LogReader, floor};
+use crate::reader::{LogReader, Shared, floor};
 use crate::replay;
 use crate::scan::{self, Fault};
+use crate::seal::INDEX_BYTES_MAX;
 use crate::segment::{Segment, file_name};
 use crate::snapshots;
 
@@ -31,8 +33,10 @@ pub(crate) struct TxnIndex {
     file: CachedFile,
     /// `None` until the file was verified.
     known: RwLock<Option<Known>>,
-    /// Held while the file is verified or replaced, by whomever.
+    /// Held by who verifies the file or builds it anew, which can take long.
     settling: Mutex<()>,
+    /// Held while the file is replaced, cut or removed, which does not; counts how often it was cut or removed.
+    gate: Mutex<u64>,
 }
 
 struct Known {
@@ -56,7 +60,7 @@ impl TxnIndex {
     /// The index of a segment about which nothing is known.
     pub(crate) fn new(descriptors: &Descriptors, dir: &Path, base_offset: i64) -> TxnIndex {
         let file = descriptors.name(dir.join(file_name(base_offset, SUFFIX)));
-        TxnIndex { file, known: RwLock::new(None), settling: Mutex::new(()) }
+        TxnIndex { file, known: RwLock::new(None), settling: Mutex::new(()), gate: Mutex::new(0) }
     }
 
     pub(crate) fn file(&self) -> &CachedFile {
@@ -113,14 +117,19 @@ impl TxnIndex {
         }
     }
 
-    /// Keeps everybody from replacing the file, for who is about to cut or remove it.
-    pub(crate) fn hold(&self) -> MutexGuard<'_, ()> {
-        self.settling.lock()
+    /// Keeps everybody from replacing the file, for who is about to cut or remove it. Whoever builds it anew meanwhile
+    /// begins again.
+    pub(crate) fn hold(&self) -> MutexGuard<'_, u64> {
+        let mut cuts = self.gate.lock();
+        *cuts += 1;
+        cuts
     }
 
-    /// The same, unless somebody verifies or replaces it now.
-    pub(crate) fn try_hold(&self) -> Option<MutexGuard<'_, ()>> {
-        self.settling.try_lock()
+    /// The same, unless somebody replaces the file now.
+    pub(crate) fn try_hold(&self) -> Option<MutexGuard<'_, u64>> {
+        let mut cuts = self.gate.try_lock()?;
+        *cuts += 1;
+        Some(cuts)
     }
 
     /// Adds what was aborted in this segment and has a record within `from..upper`.
@@ -223,36 +232,91 @@ impl TxnIndex {
 
     /// Verifies the file of a finished segment, or replaces it. Waits for the device.
     fn settle(&self, segments: &[Arc<Segment>], at: usize) -> Result<(), Fault> {
-        let _held = self.settling.lock();
-        if self.known.read().is_some() {
-            return Ok(());
+        let _settling = self.settling.lock();
+        loop {
+            let cuts = *self.gate.lock();
+            if self.known.read().is_some() {
+                return Ok(());
+            }
+            let segment = &segments[at];
+            let (base_offset, end) = (segment.base_offset(), segment.state().read().next_offset);
+            let saved =
+                snapshots::load(&**segment.disk(), segment.dir(), end, usize::MAX).map_err(Fault::Io)?;
+            if let Some((producers, aborted)) = saved
+                && let Some(digest) = aborted.digest_of(base_offset)
+                && self.begins_with(segment, digest)?
+            {
+                let gate = self.gate.lock();
+                if *gate == cuts {
+                    self.set(digest, Vec::new());
+                    self.finish(producers.first_ongoing());
+                    return Ok(());
+                }
+            } else if self.build(segments, at, cuts)?.is_some() {
+                return Ok(());
+            }
         }
+    }
+
+    /// Compares the file of a finished segment with its batches, and replaces it if it is not what they say. The file's sum
+    /// as it is now, and whether it was replaced; `None` if the segment is not finished any more, or none of the log's. Waits
+    /// for the device.
+    pub(crate) fn mend(
+        &self,
+        shared: &Shared,
+        segment: &Arc<Segment>,
+    ) -> Result<Option<(Option<FileSum>, bool)>, Fault> {
+        let _settling = self.settling.lock();
+        // Whoever cuts the segment from here on is noticed.
+        let cuts = *self.gate.lock();
+        let segments = shared.segments();
+        let Some(at) = segments.iter().position(|other| Arc::ptr_eq(other, segment)) else { return Ok(None) };
+        match shared.base_after(segment) {
+            Some(_) => self.build(&segments, at, cuts),
+            None => Ok(None),
+        }
+    }
+
+    /// The index of a finished segment from its batches, and its file, if that is not the same. `None` if the file was cut
+    /// or removed meanwhile; nothing that takes long happens while the gate is held.
+    fn build(
+        &self,
+        segments: &[Arc<Segment>],
+        at: usize,
+        cuts: u64,
+    ) -> Result<Option<(Option<FileSum>, bool)>, Fault> {
         let segment = &segments[at];
-        let (base_offset, end) = (segment.base_offset(), segment.state().read().next_offset);
         let (disk, dir) = (segment.disk(), segment.dir());
-        let saved = snapshots::load(&**disk, dir, end, usize::MAX).map_err(Fault::Io)?;
-        if let Some((producers, aborted)) = saved
-            && let Some(digest) = aborted.digest_of(base_offset)
-            && self.begins_with(segment, digest)?
-        {
-            self.set(digest, Vec::new());
-            self.finish(producers.first_ongoing());
-            return Ok(());
-        }
         // Producers with an open transaction are never forgotten, so any bound would do.
         let (producers, entries) = replay::aborted_in(segments, at, usize::MAX)?;
-        let path = self.file.path();
-        tracing::warn!(path = %path.display(), entries = entries.len(), "transaction index is built anew");
-        segment.forget(&self.file);
-        match write_file(&**disk, dir, &file_name(base_offset, SUFFIX), &encode(&entries)) {
-            Ok(()) => self.set(digest_from(AbortedDigest::default(), &entries), Vec::new()),
-            Err(error) => {
-                tracing::warn!(path = %path.display(), %error, "transaction index stays in memory");
-                self.set(AbortedDigest::default(), entries);
+        let (path, bytes) = (self.file.path(), encode(&entries));
+        let found = read_file(&**disk, path, INDEX_BYTES_MAX).map_err(Fault::Io)?;
+        let sum = |bytes: &[u8]| (!bytes.is_empty()).then(|| FileSum::of(bytes));
+        let gate = self.gate.lock();
+        if *gate != cuts {
+            return Ok(None);
+        }
+        let is_whole = found.unwrap_or_default() == bytes;
+        let digest = digest_from(AbortedDigest::default(), &entries);
+        let mut replaced = false;
+        if is_whole {
+            self.set(digest, Vec::new());
+        } else {
+            tracing::warn!(path = %path.display(), entries = entries.len(), "transaction index is built anew");
+            segment.forget(&self.file);
+            match write_file(&**disk, dir, &file_name(segment.base_offset(), SUFFIX), &bytes) {
+                Ok(()) => {
+                    self.set(digest, Vec::new());
+                    replaced = true;
+                }
+                Err(error) => {
+                    tracing::warn!(path = %path.display(), %error, "transaction index stays in memory");
+                    self.set(AbortedDigest::default(), entries);
+                }
             }
         }
         self.finish(producers.first_ongoing());
-        Ok(())
+        Ok(Some((sum(&bytes), replaced)))
     }
 
     /// The file proved damaged or missing after all: it is verified again, if nobody writes it any more. One that is being

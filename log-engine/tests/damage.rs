@@ -12,11 +12,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use log_engine::{
-    DataDir, DataDirError, DataDirOptions, Disk, Log, LogConfig, LogName, OpenError, OpenMode,
-    RecoveryReport, SimDisk,
+    CompactionRequest, DataDir, DataDirError, DataDirOptions, Disk, Installed, Log, LogConfig, LogName,
+    OpenError, OpenMode, RecoveryReport, SimDisk,
 };
+use log_engine_core::compact::CompactionPolicy;
+use log_engine_core::retention::RetentionLimits;
 use log_engine_core::{AbortedIndex, producer_snapshot};
-use support::{PrintOnPanic, Random, TestBatch};
+use records::Compression;
+use support::{AtOnce, PrintOnPanic, Random, TestBatch, check_transactions};
 use uuid::Uuid;
 
 const NAME: LogName = LogName { topic_id: Uuid::from_u128(77), partition: 4 };
@@ -30,16 +33,23 @@ const END: &str = "<!-- end of table -->\n";
 const DAMAGES: [&str; 5] = ["a bit flips", "cut short", "missing", "an older version", "a block of zeros"];
 
 /// The files: what they are, and which one of them is damaged.
-const KINDS: [(&str, Pick); 10] = [
+const KINDS: [(&str, Pick); 17] = [
     ("`.log`, sealed", Pick::Segment("log", 3)),
     ("`.log`, taking appends, below the flushed end", Pick::Last("log")),
     ("`.index`, sealed", Pick::Segment("index", 3)),
     ("`.timeindex`, sealed", Pick::Segment("timeindex", 3)),
+    ("`.txnindex`, sealed", Pick::Sealed("txnindex")),
+    ("`.txnindex`, taking appends", Pick::Last("txnindex")),
+    ("`.appendtimes`", Pick::Segment("appendtimes", 3)),
     ("`.seal`", Pick::Segment("seal", 3)),
     ("`.snapshot`, the newest", Pick::Last("snapshot")),
     ("`leader-epoch-checkpoint`", Pick::Log("leader-epoch-checkpoint")),
+    ("`damaged`, the mark of a copy that is offline", Pick::Mark("damaged")),
+    ("`write-failed`, the mark after a failed write", Pick::Mark("write-failed")),
     ("`flushed-ends`", Pick::Directory("flushed-ends")),
     ("`clean-shutdown`", Pick::Directory("clean-shutdown")),
+    ("`boot-id`, after a crash", Pick::Directory("boot-id")),
+    ("`cleaner-offset-checkpoint`", Pick::Directory("cleaner-offset-checkpoint")),
     ("`meta.properties`", Pick::Directory("meta.properties")),
 ];
 
@@ -47,8 +57,12 @@ const KINDS: [(&str, Pick); 10] = [
 enum Pick {
     /// Of the nth segment.
     Segment(&'static str, usize),
+    /// Of the first sealed segment that has one with something in it.
+    Sealed(&'static str),
     /// The last with this suffix.
     Last(&'static str),
+    /// A mark in the directory of the log, which is made for it.
+    Mark(&'static str),
     /// By name, in the directory of the log.
     Log(&'static str),
     /// By name, in the data directory.
@@ -63,6 +77,13 @@ fn config() -> LogConfig {
         ..LogConfig::default()
     }
 }
+
+/// A compacted log beside the one that is damaged.
+const COMPACTED: LogName = LogName { topic_id: Uuid::from_u128(78), partition: 0 };
+/// The run of the machine in which everything was written.
+const BOOT: &str = "boot 2";
+const POLICY: CompactionPolicy =
+    CompactionPolicy { min_dirty_ratio: 0.0, min_lag_ms: 0, max_lag_ms: i64::MAX };
 
 fn open_dir(disk: &Arc<SimDisk>) -> Result<DataDir, DataDirError> {
     let options = DataDirOptions {
@@ -86,6 +107,8 @@ struct World {
     /// How many there are.
     epochs: usize,
     producers: Vec<u8>,
+    /// Where the last pass over the compacted log ended.
+    cleaned_to: i64,
 }
 
 impl World {
@@ -93,10 +116,12 @@ impl World {
         let disk = SimDisk::new(1);
         let mut random = Random::new(5);
         let (mut batches, mut older) = (Vec::new(), BTreeMap::new());
-        let (mut epochs, mut producers) = (0, Vec::new());
+        let (mut epochs, mut producers, mut cleaned_to) = (0, Vec::new(), 0);
         // In two lives, so that there is an older version of everything.
         for life in 0..2 {
             let data = open_dir(&disk).unwrap();
+            data.remember_boot(if life == 0 { "boot 1" } else { BOOT }).unwrap();
+            cleaned_to = append_and_compact(&data, &mut random);
             let (mut log, _) = Log::open(&data, NAME, config(), NOW).unwrap();
             for i in life * 60..(life + 1) * 60 {
                 let end = log.end();
@@ -120,7 +145,7 @@ impl World {
                 older = all_files(&disk);
             }
         }
-        World { disk, batches, older, epochs, producers }
+        World { disk, batches, older, epochs, producers, cleaned_to }
     }
 
     fn path(&self, pick: Pick) -> PathBuf {
@@ -131,8 +156,38 @@ impl World {
         match pick {
             Pick::Segment(suffix, nth) => with(suffix)[nth].clone(),
             Pick::Last(suffix) => with(suffix).pop().unwrap(),
-            Pick::Log(name) => log_dir().join(name),
+            Pick::Sealed(suffix) => {
+                let is_sealed =
+                    |path: &Path| self.disk.open(&path.with_extension("seal"), OpenMode::Read).is_ok();
+                let filled = |path: &Path| !read(&self.disk, path).is_empty();
+                with(suffix).into_iter().find(|path| is_sealed(path) && filled(path)).unwrap()
+            }
+            Pick::Log(name) | Pick::Mark(name) => log_dir().join(name),
             Pick::Directory(name) => Path::new("data").join(name),
+        }
+    }
+
+    /// Makes what is there to be damaged.
+    fn prepare(&self, pick: Pick) {
+        match pick {
+            Pick::Mark("damaged") => {
+                self.disk.flip_bit(&self.path(Pick::Segment("log", 3)), 70, 1);
+                let data = open_dir(&self.disk).unwrap();
+                let (log, _) = Log::open(&data, NAME, config(), NOW).unwrap();
+                let segment = log.reader().written_segments().swap_remove(3);
+                let error = segment.scrub(&data, 200, &mut |_| true).unwrap_err();
+                assert!(segment.mark_damaged(&data, &error.to_string()).unwrap());
+                log.close().unwrap();
+                data.close_clean().unwrap();
+            }
+            Pick::Mark(name) => {
+                let file = self.disk.open(&log_dir().join(name), OpenMode::CreateNew).unwrap();
+                file.write_at(b"cannot write x.log: input/output error (os error 5)\n", 0).unwrap();
+            }
+            Pick::Directory("boot-id") => {
+                self.disk.remove_file(&Path::new("data").join("clean-shutdown")).unwrap();
+            }
+            Pick::Segment(..) | Pick::Sealed(_) | Pick::Last(_) | Pick::Log(_) | Pick::Directory(_) => {}
         }
     }
 
@@ -168,13 +223,16 @@ impl World {
     }
 
     /// What the next start and the next scrub say, after a check that nothing is served that never was written.
-    fn outcome(&self) -> String {
+    fn outcome(&self, pick: Pick, scrub_first: bool) -> String {
         let data = match open_dir(&self.disk) {
             Ok(data) => data,
             Err(DataDirError::Io(error)) => panic!("{error}"),
             Err(_) => return "the node does not start and says why".to_owned(),
         };
         let was_clean = data.was_clean();
+        let machine_restarted = data.may_lack_unflushed(BOOT).unwrap();
+        let cleaned_to = cleaned_to(&data);
+        assert!(cleaned_to <= self.cleaned_to, "deleted keys would come back");
         let (log, report) = match Log::open(&data, NAME, config(), NOW) {
             Ok(opened) => opened,
             Err(OpenError::Damaged { .. }) => return "**offline** at the start, which names it".to_owned(),
@@ -193,8 +251,17 @@ impl World {
             self.producers,
             "a retry would be taken twice"
         );
+        let expired =
+            log.expired(&RetentionLimits { ms: Some(10_000), bytes: None }, log.end(), NOW + 5_000, true);
+        assert_eq!(expired, None, "nothing goes before its time");
         let before = all_files(&self.disk);
-        for segment in log.reader().finished_segments() {
+        if !scrub_first && !reader_notices {
+            check_transactions(&log, &self.batches, 0, &mut Random::new(9), 30).unwrap();
+            if all_files(&self.disk) != before {
+                return "built anew by who reads it first".to_owned();
+            }
+        }
+        for segment in log.reader().written_segments() {
             if segment.scrub(&data, 200, &mut |_| true).is_err() {
                 return "**offline** by the scrub, which names it; the checksum of the batch stops a reader before"
                     .to_owned();
@@ -204,7 +271,24 @@ impl World {
             return "the checksum of the batch stops a reader".to_owned();
         }
         let rebuilt_by_scrub = all_files(&self.disk) != before;
-        said(&report, was_clean, rebuilt_by_scrub).to_owned()
+        check_transactions(&log, &self.batches, 0, &mut Random::new(9), 30).unwrap();
+        match pick {
+            Pick::Directory("boot-id") if machine_restarted => {
+                "counts as another run of the machine: copies of topics with `weir.flush=os` leave the in-sync sets"
+                    .to_owned()
+            }
+            Pick::Directory("cleaner-offset-checkpoint") if cleaned_to < self.cleaned_to => {
+                "more is compacted again than need be".to_owned()
+            }
+            Pick::Segment("appendtimes", _) => {
+                "of no consequence but to retention, which goes by the newest timestamp or the last change of the file"
+                    .to_owned()
+            }
+            Pick::Mark("write-failed") if report.was_poisoned => "the log is copied into new files".to_owned(),
+            Pick::Segment(..) | Pick::Sealed(_) | Pick::Last(_) | Pick::Log(_) | Pick::Directory(_) | Pick::Mark(_) => {
+                said(&report, was_clean, rebuilt_by_scrub).to_owned()
+            }
+        }
     }
 
     /// Reads everything; whether some batch does not fit its checksum, or cannot be read.
@@ -236,6 +320,47 @@ impl World {
         assert_eq!(served, self.batches.len(), "nothing is passed over in silence");
         false
     }
+}
+
+/// Some segments more of a compacted log, of records with keys of their own, and a pass over it. Where that ends.
+fn append_and_compact(data: &DataDir, random: &mut Random) -> i64 {
+    let (mut log, _) = Log::open(data, COMPACTED, config(), NOW).unwrap();
+    for _ in 0..30 {
+        let producer = None;
+        let batch = TestBatch::new(log.end(), 0, &[NOW; 3], 100, Compression::None, producer);
+        log.append(&batch.bytes, &[batch.header], NOW).unwrap();
+    }
+    log.roll().unwrap();
+    let batch = TestBatch::new(log.end(), 0, &[NOW], random.below(50) as usize, Compression::None, None);
+    log.append(&batch.bytes, &[batch.header], NOW).unwrap();
+    let handle = log.begin_flush().unwrap();
+    let result = handle.sync();
+    log.on_flushed(handle.done(result));
+    let dirtiness = log.reader().dirtiness(data, log.end(), NOW, &POLICY);
+    let request = CompactionRequest {
+        bound: log.end(),
+        dirtiness,
+        now_ms: NOW,
+        delete_retention_ms: 1_000,
+        map_bytes_max: 1 << 20,
+    };
+    let mut pass = log.begin_compaction(&request).unwrap();
+    pass.prepare(&mut AtOnce).unwrap();
+    while let Some(segment) = pass.next_segment(&mut AtOnce).unwrap() {
+        assert_eq!(log.install(segment).unwrap(), Installed::Yes);
+    }
+    assert_eq!(log.finish_compaction(&pass.finished()), Installed::Yes);
+    pass.save_progress().unwrap();
+    log.close().unwrap();
+    cleaned_to(data)
+}
+
+/// How far the compacted log counts as clean.
+fn cleaned_to(data: &DataDir) -> i64 {
+    let (log, _) = Log::open(data, COMPACTED, config(), NOW).unwrap();
+    let dirtiness = log.reader().dirtiness(data, log.end(), NOW, &POLICY);
+    log.close().unwrap();
+    dirtiness.from
 }
 
 fn said(report: &RecoveryReport, was_clean: bool, rebuilt_by_scrub: bool) -> &'static str {
@@ -280,14 +405,15 @@ fn all_files(disk: &SimDisk) -> BTreeMap<PathBuf, Vec<u8>> {
 
 fn cell(pick: Pick, damage: &str) -> String {
     let by_chance = matches!(damage, "a bit flips" | "cut short" | "a block of zeros");
-    let rounds = if by_chance { ROUNDS } else { 1 };
+    let rounds = if by_chance { ROUNDS } else { 2 };
     let mut outcomes = BTreeSet::new();
     for seed in 1..=rounds {
         let _case = PrintOnPanic(format!("{pick:?}, {damage}, round {seed}"));
         let world = World::new();
+        world.prepare(pick);
         let path = world.path(pick);
         if world.damage(&path, damage, &mut Random::new(seed)) {
-            outcomes.insert(world.outcome());
+            outcomes.insert(world.outcome(pick, seed % 2 == 0));
         }
     }
     match outcomes.is_empty() {

@@ -372,7 +372,7 @@ impl World {
     /// What was sealed is what is there, whatever was compacted since.
     fn scrub(&mut self) {
         let Some((data, log)) = &self.open else { return };
-        for segment in log.reader().finished_segments() {
+        for segment in log.reader().written_segments() {
             let interval = self.config.index_interval_bytes;
             match segment.scrub(data, interval, &mut |_| true) {
                 Ok(_) => self.scrubbed += 1,

@@ -109,7 +109,10 @@ impl ShardLogs {
             let chunk = move || claim::read(&reader, at.0, FRAME_BYTES, to.0);
             let read = self.partitions.read_pool().run(chunk).await;
             let unavailable = |reason: String| ShardLogError::Unavailable(reason);
-            let (bytes, next) = read.map_err(|error| unavailable(error.to_string()))?.map_err(unavailable)?;
+            let (bytes, next) = read.map_err(|error| unavailable(error.to_string()))?.map_err(|error| {
+                handle.on_read_error(&error);
+                unavailable(error.to_string())
+            })?;
             // Offsets that compaction took away leave nothing to read before `to`.
             if Offset(next) <= at {
                 break;

@@ -8,7 +8,7 @@ use log_engine_core::seal::Seal;
 use super::Recovery;
 use super::files::Files;
 use crate::error::{FileError, OpenError};
-use crate::full_walk::walk_all;
+use crate::full_walk::{walk_all, walk_until};
 use crate::scrub;
 use crate::seal::{self, Found};
 use crate::segment::file_name;
@@ -79,11 +79,13 @@ impl Recovery<'_> {
     /// has restored the file, or it could not be read for another reason. A segment that is gone is none of ours.
     pub(super) fn check_marked(&mut self, files: &Files) -> Result<(), OpenError> {
         let (base, reason) = scrub::read_mark(self.disk, self.dir)?;
+        // Behind the flushed end there may be the torn end of a crash.
+        let enough = if self.report.flushed_end_lost { i64::MAX } else { self.floor };
         for &base in files.logs.keys().filter(|at| base.is_none_or(|base| **at == base)) {
             let path: Arc<Path> = self.dir.join(file_name(base, "log")).into();
             let size = files.logs[&base];
             let file = self.open_log(base)?;
-            let walked = walk_all(&*file, &path, base, size, &mut |_| true);
+            let walked = walk_until(&*file, &path, (base, enough), size, &mut |_| true);
             let walked = walked.map_err(|fault| self.fault(fault, &path))?.unwrap_or_default();
             self.report.bytes_verified += size;
             if let Found::Seal(seal) = seal::read_seal(self.disk, self.dir, base)?

@@ -3,10 +3,9 @@
 //!
 //! Key and value are laid out as Kafka's control records are. Persisted: never change, never reuse the type.
 
-use log_engine::{LogReader, SlicePart};
+use log_engine::{FileError, LogReader, ReadError};
 use proto_types::ids::CoordinatorEpoch;
 use records::{BatchBuilder, BatchView, batches};
-use std::os::unix::fs::FileExt;
 
 /// Version of key and value.
 const VERSION: i16 = 0;
@@ -42,7 +41,11 @@ pub(crate) fn decode(batch: &BatchView<'_>) -> Option<CoordinatorEpoch> {
 }
 
 /// Searches a log for its newest claim, from the end. Waits for the disk.
-pub(crate) fn newest(reader: &LogReader, start: i64, end: i64) -> Result<Option<CoordinatorEpoch>, String> {
+pub(crate) fn newest(
+    reader: &LogReader,
+    start: i64,
+    end: i64,
+) -> Result<Option<CoordinatorEpoch>, ReadError> {
     let (mut upper, mut step) = (end, SEARCH_OFFSETS);
     while upper > start {
         let lower = start.max(upper.saturating_sub(step));
@@ -54,15 +57,15 @@ pub(crate) fn newest(reader: &LogReader, start: i64, end: i64) -> Result<Option<
     Ok(None)
 }
 
-fn newest_in(reader: &LogReader, lower: i64, upper: i64) -> Result<Option<CoordinatorEpoch>, String> {
+fn newest_in(reader: &LogReader, lower: i64, upper: i64) -> Result<Option<CoordinatorEpoch>, ReadError> {
     let (mut at, mut found) = (lower, None);
     while at < upper {
         let (bytes, next) = read(reader, at, SEARCH_BYTES, upper)?;
         if next <= at {
             break;
         }
-        for batch in batches(&bytes) {
-            let batch = batch.map_err(|error| error.to_string())?;
+        // What is read was checked.
+        for batch in batches(&bytes).map_while(Result::ok) {
             found = decode(&batch).or(found);
         }
         at = next;
@@ -70,25 +73,17 @@ fn newest_in(reader: &LogReader, lower: i64, upper: i64) -> Result<Option<Coordi
     Ok(found)
 }
 
-/// Bytes of whole batches from the one that holds `offset` on, and where to read on. Waits for the disk.
+/// Bytes of whole batches from the one that holds `offset` on, checked, and where to read on. Waits for the disk.
 pub(crate) fn read(
     reader: &LogReader,
     offset: i64,
     bytes_max: usize,
     upper_bound: i64,
-) -> Result<(Vec<u8>, i64), String> {
-    let slice = reader.read(offset, bytes_max, upper_bound, true).map_err(|error| error.to_string())?;
-    let mut bytes = Vec::with_capacity(slice.len());
-    for part in &slice.parts {
-        match part {
-            SlicePart::Bytes(part) => bytes.extend_from_slice(part),
-            SlicePart::File { file, offset, len } => {
-                let at = bytes.len();
-                bytes.resize(at + len, 0);
-                file.read_exact_at(&mut bytes[at..], *offset).map_err(|error| error.to_string())?;
-            }
-        }
-    }
+) -> Result<(Vec<u8>, i64), ReadError> {
+    let slice = reader.read_checked(offset, bytes_max, upper_bound, true)?;
+    let bytes = slice.to_bytes().map_err(|source| {
+        ReadError::Io(FileError { action: "read", path: reader.name().to_string().into(), source })
+    })?;
     Ok((bytes, slice.next_offset))
 }
 

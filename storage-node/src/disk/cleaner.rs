@@ -256,11 +256,9 @@ impl Shared {
             Err(Failure::Pass(CompactionError::Changed)) => Ok(PassEnd::Void),
             Err(Failure::Pass(error)) => {
                 // Who looks at every segment makes sure of the damage, and has the copy repaired. Once is enough.
-                if matches!(error, CompactionError::Damaged { .. })
-                    && !self.board.has_failed(job.handle.id())
-                    && let Some(partitions) = self.partitions.get().and_then(Weak::upgrade)
+                if matches!(error, CompactionError::Damaged { .. }) && !self.board.has_failed(job.handle.id())
                 {
-                    partitions.suspect(job.handle.id());
+                    job.handle.suspect();
                 }
                 Err(error.to_string())
             }

@@ -26,6 +26,7 @@ use crate::disk::health::DiskHealth;
 use crate::disk::housekeeping::{Housekeeping, HousekeepingLimits};
 use crate::disk::metrics::DirectoryMetrics;
 use crate::disk::remover::{Doomed, Remover};
+use crate::disk::scrub::ScrubRequests;
 use crate::disk::slot::Slot;
 use crate::disk::space::SpaceKeeper;
 use crate::partition::handle::{Fence, PartitionHandle, ReaderHandle, Shared};
@@ -59,6 +60,8 @@ pub(crate) struct LogThread {
     pub(crate) clock: Clock,
     pub(crate) metrics: PartitionMetrics,
     pub(crate) replication: Arc<Replication>,
+    /// Of the thread that looks for damage.
+    pub(crate) scrub: Arc<ScrubRequests>,
     pub(crate) housekeeping: HousekeepingLimits,
 }
 
@@ -365,6 +368,7 @@ impl Running {
             clock: self.housekeeping.append_clock(),
             space: self.space.gate(),
             stations_clock: self.thread.clock,
+            scrub: Arc::clone(&self.thread.scrub),
         });
         let thread = &self.thread;
         let slot = Slot::new(

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use log_engine::{DataDir, FinishedSegment, ReadError, Scrubbed, Sealing};
+use log_engine::{DataDir, ReadError, Scrubbed, Sealing, WrittenSegment};
 use parking_lot::Mutex;
 use proto_types::ids::{Millis, TopicPartition};
 
@@ -169,7 +169,7 @@ impl<C: Copies> Scrubber<C> {
     /// Looks at all finished segments of a copy, until one is damaged.
     fn scrub(&self, copy: &PartitionHandle, pace: &mut dyn FnMut(u64) -> bool) {
         let interval = copy.settings().log.index_interval_bytes;
-        for segment in copy.reader().finished_segments() {
+        for segment in copy.reader().written_segments() {
             match segment.scrub(&self.data, interval, pace) {
                 Ok(Scrubbed::Stopped) => return,
                 Ok(scrubbed) => self.on_scrubbed(&segment, scrubbed),
@@ -178,7 +178,7 @@ impl<C: Copies> Scrubber<C> {
         }
     }
 
-    fn on_scrubbed(&self, segment: &FinishedSegment, scrubbed: Scrubbed) {
+    fn on_scrubbed(&self, segment: &WrittenSegment, scrubbed: Scrubbed) {
         match scrubbed {
             Scrubbed::Sound | Scrubbed::Gone | Scrubbed::Stopped => {}
             Scrubbed::Sealed => self.metrics.on_sealed(),
@@ -192,7 +192,7 @@ impl<C: Copies> Scrubber<C> {
 
     /// A segment that is not what it was, or that the device does not give back, makes the copy useless. A node that
     /// is short of something (descriptors, memory, space) proves nothing about it.
-    fn on_error(&self, segment: &FinishedSegment, error: &ReadError) {
+    fn on_error(&self, segment: &WrittenSegment, error: &ReadError) {
         let (partition, base) = (partition_of(segment.log()), segment.base_offset());
         if !is_damage(error) {
             tracing::warn!(%partition, segment = base, %error, "cannot look at a segment now");

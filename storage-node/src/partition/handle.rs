@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicI32, Ordering};
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
-use log_engine::LogReader;
+use log_engine::{LogReader, ReadError};
 use log_engine_core::EpochHistory;
 use parking_lot::RwLock;
 use proto_types::coordinator_api::{ShardAppended, ShardLogError};
@@ -26,6 +26,7 @@ use crate::disk::event::{
 };
 use crate::disk::event_queue::EventQueue;
 use crate::disk::housekeeping::AppendClock;
+use crate::disk::scrub::ScrubRequests;
 use crate::disk::space::SpaceGate;
 
 /// A batch that passed [`validate`](super::validation::validate).
@@ -84,6 +85,8 @@ pub(crate) struct Shared {
     pub(crate) space: Arc<SpaceGate>,
     /// By which the way of a batch is timed.
     pub(crate) stations_clock: Clock,
+    /// Of the thread that looks for damage in the directory.
+    pub(crate) scrub: Arc<ScrubRequests>,
 }
 
 /// The newest coordinator epoch that has claimed a partition of an internal topic. Written by the partition's owner alone.
@@ -160,6 +163,20 @@ impl PartitionHandle {
     /// Reads the log's files.
     pub(crate) fn reader(&self) -> &LogReader {
         &self.shared.reader.0
+    }
+
+    /// A read has failed: if that may be for what lies on the disk, all of the copy is looked at soon, and if it is
+    /// damaged it goes offline.
+    pub(crate) fn on_read_error(&self, error: &ReadError) {
+        match error {
+            ReadError::OffsetOutOfRange { .. } => {}
+            ReadError::Damaged { .. } | ReadError::Io(_) => self.suspect(),
+        }
+    }
+
+    /// Somebody has met damage in the copy: all of it is looked at soon.
+    pub(crate) fn suspect(&self) {
+        self.shared.scrub.suspect(self.shared.id);
     }
 
     /// What this copy appended as a leader and is not committed yet.

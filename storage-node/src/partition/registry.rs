@@ -167,6 +167,7 @@ impl Partitions {
             }
             let queue = Arc::new(EventQueue::new(limits.queue));
             let health = Arc::new(DiskHealth::new());
+            let scrub = Arc::<ScrubRequests>::default();
             let thread = LogThread {
                 me: config.node,
                 data: data.clone(),
@@ -176,10 +177,11 @@ impl Partitions {
                 clock: config.clock,
                 metrics: config.metrics.clone(),
                 replication: Arc::clone(&config.replication),
+                scrub: Arc::clone(&scrub),
                 housekeeping: limits.housekeeping,
             };
             let thread = Mutex::new(Some(thread.start(limits.flusher.clone())?));
-            let (scrub, scrubber) = (Arc::default(), Mutex::default());
+            let scrubber = Mutex::default();
             directories.push(Directory { data, queue, health, thread, scrub, scrubber });
         }
         let aside = repair::logs_aside(directories.iter().map(|directory: &Directory| &directory.data))

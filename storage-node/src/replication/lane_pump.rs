@@ -65,10 +65,17 @@ struct Pumping {
 struct ColdRead {
     session: SessionId,
     push: Push,
-    outcome: Result<Option<Chunk>, String>,
+    outcome: Result<Option<Chunk>, FailedRead>,
 }
 
-/// Whole batches, and the offset after them.
+/// Why there is nothing to send.
+struct FailedRead {
+    reason: String,
+    /// Perhaps for what lies on the disk.
+    is_suspicious: bool,
+}
+
+/// Whole batches that were checked, and the offset after them.
 struct Chunk {
     bytes: Bytes,
     next: Offset,
@@ -233,7 +240,9 @@ impl LanePump {
             let bytes_max = self.limits.push_bytes_max;
             let read = async move {
                 let outcome = pool.run(move || read_cold(&reader, &push, bytes_max)).await;
-                let outcome = outcome.unwrap_or_else(|failed| Err(failed.to_string()));
+                let outcome = outcome.unwrap_or_else(|failed| {
+                    Err(FailedRead { reason: failed.to_string(), is_suspicious: false })
+                });
                 ColdRead { session: id, push, outcome }
             };
             self.reads.push(read.boxed());
@@ -248,7 +257,7 @@ impl LanePump {
         self.start_reads();
     }
 
-    fn on_chunk(&mut self, id: SessionId, push: &Push, outcome: Result<Option<Chunk>, String>) {
+    fn on_chunk(&mut self, id: SessionId, push: &Push, outcome: Result<Option<Chunk>, FailedRead>) {
         let Some(pumping) = self.sessions.get_mut(&id) else { return };
         let session = Arc::clone(&pumping.session);
         // What was read belongs to the leadership only while that lasts.
@@ -259,8 +268,12 @@ impl LanePump {
             Ok(Some(chunk)) => chunk,
             // More than the credit: an acknowledgement will wake it.
             Ok(None) => return pumping.pump.on_nothing_fits(),
-            Err(reason) => {
-                tracing::warn!(partition = %session.open.partition, follower = %session.from, reason, "a follower's read failed");
+            Err(FailedRead { reason, is_suspicious }) => {
+                let (partition, follower) = (session.open.partition, session.from);
+                tracing::warn!(%partition, %follower, reason, "a follower's read failed");
+                if is_suspicious {
+                    session.partition.suspect();
+                }
                 self.metrics.on_failed_read();
                 return self.end(id);
             }
@@ -340,12 +353,12 @@ fn read_tail(partition: &PartitionHandle, push: &Push, bytes_max: usize) -> Opti
 }
 
 /// Reads without waiting; `None` if something is not in memory.
-fn read_warm(reader: &LogReader, push: &Push, bytes_max: usize) -> Option<Result<Option<Chunk>, String>> {
+fn read_warm(reader: &LogReader, push: &Push, bytes_max: usize) -> Option<Result<Option<Chunk>, FailedRead>> {
     let read = reader.try_read_warm(push.from.0, within(push, bytes_max), push.to.0, true)?;
     Some(chunk(push, read))
 }
 
-fn read_cold(reader: &LogReader, push: &Push, bytes_max: usize) -> Result<Option<Chunk>, String> {
+fn read_cold(reader: &LogReader, push: &Push, bytes_max: usize) -> Result<Option<Chunk>, FailedRead> {
     chunk(push, reader.read(push.from.0, within(push, bytes_max), push.to.0, true))
 }
 
@@ -353,16 +366,25 @@ fn within(push: &Push, bytes_max: usize) -> usize {
     usize::try_from(push.bytes_max).unwrap_or(usize::MAX).min(bytes_max)
 }
 
-/// What was read, if it may be sent: a single batch may be more than the credit.
-fn chunk(push: &Push, read: Result<LogSlice, ReadError>) -> Result<Option<Chunk>, String> {
-    let slice = read.map_err(|error| error.to_string())?;
+/// What was read, if it may be sent: a single batch may be more than the credit. What has rotted must not travel: the
+/// follower would refuse it again and again, and only here can something be done about it.
+fn chunk(push: &Push, read: Result<LogSlice, ReadError>) -> Result<Option<Chunk>, FailedRead> {
+    let suspicious = |reason: String| FailedRead { reason, is_suspicious: true };
+    let slice = read.map_err(|error| FailedRead {
+        is_suspicious: !matches!(error, ReadError::OffsetOutOfRange { .. }),
+        reason: error.to_string(),
+    })?;
     if slice.is_empty() {
-        return Err(format!("there is nothing at offset {} below {}", push.from, push.to));
+        return Err(suspicious(format!("there is nothing at offset {} below {}", push.from, push.to)));
     }
     if slice.len() as u64 > push.bytes_max && !push.at_least_one {
         return Ok(None);
     }
     let next = Offset(slice.next_offset);
-    let bytes = slice.to_bytes().map_err(|error| error.to_string())?;
+    let bytes = slice.to_bytes().map_err(|error| suspicious(error.to_string()))?;
+    for batch in records::batches(&bytes) {
+        let checked = batch.and_then(|batch| batch.check_crc());
+        checked.map_err(|error| suspicious(format!("behind offset {}: {error}", push.from)))?;
+    }
     Ok(Some(Chunk { bytes: Bytes::from(bytes), next }))
 }

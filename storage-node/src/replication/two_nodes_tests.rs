@@ -41,7 +41,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::time::Duration;
 use storage_node_core::image::{ClusterImage, ConfigMap, ImageDelta};
-use storage_node_core::{Acks, ProduceError};
+use storage_node_core::{Acks, ProduceError, Standing};
 use tempfile::TempDir;
 use tokio::sync::watch;
 
@@ -392,7 +392,7 @@ async fn waiting_for_a_follower_is_told_from_waiting_for_the_disk() {
     world.close().await;
 }
 
-/// T-32: a flipped bit at the leader stops the session of its partition; the others go on.
+/// T-32, T-118: a flipped bit where the leader appends takes its copy offline; the others go on.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_damaged_batch_is_not_appended_and_stops_nobody_else() {
     // What is sent comes from the files.
@@ -414,7 +414,10 @@ async fn a_damaged_batch_is_not_appended_and_stops_nobody_else() {
     file.read_exact_at(&mut byte, at).expect("readable");
     file.write_all_at(&[byte[0] ^ 1], at).expect("writable");
     world.network.heal(address(1), address(2));
-    until("the damage is found", || follower.metrics.bad_batches() > 0).await;
+    // The leader does not send it, and its copy goes offline, since it is of no use to anybody.
+    until("the damage is found", || lost.view().standing == Standing::Failed).await;
+    assert_eq!(leader.partitions.damaged(), [lost.id()]);
+    assert_eq!(follower.metrics.bad_batches(), 0);
     for partition in 1..4 {
         assert_eq!(leader.produce(partition, b"after").await, Ok(Offset(1)));
         assert_eq!(follower.log(partition), leader.log(partition));

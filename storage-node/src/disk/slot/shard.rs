@@ -56,7 +56,10 @@ impl ShardState {
                 shared.fence.raise(fence);
                 Self::default()
             }
-            Err(reason) => {
+            Err(error) => {
+                let reason = error.to_string();
+                // If it is for damage the copy goes offline, and another node leads the shard.
+                shared.scrub.suspect(shared.id);
                 tracing::error!(partition = %shared.id, reason, "the newest claim of a coordinator cannot be read");
                 Self { unreadable: Some(reason), ..Self::default() }
             }

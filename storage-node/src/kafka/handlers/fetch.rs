@@ -213,7 +213,7 @@ impl Read<'_> {
                 Ok(found_here) => found_here,
                 Err(error) => {
                     found.answer_now = true;
-                    data.error_code = read_error(self.node, &handle, &error);
+                    data.error_code = read_error(&handle, &error);
                     return Ok(data);
                 }
             };
@@ -326,12 +326,12 @@ impl Range {
         })
     }
 
-    /// Waits for the disk.
+    /// Waits for the disk, and checks what it brings.
     fn read(self, reader: &LogReader, isolation: Isolation) -> Result<FoundInLog, ReadError> {
         let Self { offset, bytes_max, bound, min_one } = self;
         match isolation {
             Isolation::ReadUncommitted => {
-                reader.read(offset, bytes_max, bound, min_one).map(FoundInLog::uncommitted)
+                reader.read_checked(offset, bytes_max, bound, min_one).map(FoundInLog::uncommitted)
             }
             Isolation::ReadCommitted => {
                 reader.read_committed(offset, bytes_max, bound, min_one).map(FoundInLog::committed)
@@ -388,11 +388,11 @@ fn divergence(handle: &PartitionHandle, wanted: &Wanted) -> Result<Option<EpochE
     Ok(parts.then_some(EpochEndOffset { epoch: epoch.0, end_offset: end.0 }))
 }
 
-fn read_error(node: &Node, handle: &PartitionHandle, error: &ReadError) -> ErrorCode {
+fn read_error(handle: &PartitionHandle, error: &ReadError) -> ErrorCode {
     match error {
         ReadError::OffsetOutOfRange { .. } => ErrorCode::OffsetOutOfRange,
         ReadError::Damaged { .. } | ReadError::Io(_) => {
-            node.partitions().suspect(handle.id());
+            handle.on_read_error(error);
             tracing::error!(partition = %handle.id(), %error, "cannot read the log");
             ErrorCode::KafkaStorageError
         }

@@ -184,7 +184,10 @@ async fn search(
     };
     match node.partitions().read_pool().run(move || look(reader)).await {
         Ok(Ok(found)) => Ok(found),
-        Ok(Err(error)) => Err(failed(&error)),
+        Ok(Err(error)) => {
+            handle.on_read_error(&error);
+            Err(failed(&error))
+        }
         Err(error) => Err(failed(&error)),
     }
 }

@@ -68,13 +68,6 @@ impl Partitions {
         Ok(())
     }
 
-    /// A reader of the copy has met damage, so all of it is looked at soon.
-    pub(crate) fn suspect(&self, id: TopicPartition) {
-        if let Lookup::Open(handle) = self.get(id) {
-            self.directories[handle.directory()].scrub.suspect(id);
-        }
-    }
-
     /// The records of an open copy are damaged: it goes offline.
     pub(crate) fn on_damaged(&self, id: TopicPartition, reason: String) {
         let Lookup::Open(handle) = self.get(id) else { return };
