@@ -180,7 +180,7 @@ fn mend_aborted(
     seal: &Seal,
 ) -> Result<Option<(Option<FileSum>, bool)>, Fault> {
     let path = segment.aborted().file().path();
-    let found = read_file(disk, path, INDEX_BYTES_MAX).map_err(Fault::Io)?.unwrap_or_default();
+    let found = read_file(disk, path, INDEX_BYTES_MAX).ok().flatten().unwrap_or_default();
     // One that is empty says the same as none.
     let sum = |sum: Option<FileSum>| sum.filter(|sum| sum.length > 0);
     if sum(Some(FileSum::of(&found))) == sum(seal.txn_index) {

@@ -290,7 +290,8 @@ impl TxnIndex {
         // Producers with an open transaction are never forgotten, so any bound would do.
         let (producers, entries) = replay::aborted_in(segments, at, usize::MAX)?;
         let (path, bytes) = (self.file.path(), encode(&entries));
-        let found = read_file(&**disk, path, INDEX_BYTES_MAX).map_err(Fault::Io)?;
+        // One that cannot be read is as good as none.
+        let found = read_file(&**disk, path, INDEX_BYTES_MAX).ok().flatten();
         let sum = |bytes: &[u8]| (!bytes.is_empty()).then(|| FileSum::of(bytes));
         let gate = self.gate.lock();
         if *gate != cuts {

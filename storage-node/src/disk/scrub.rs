@@ -166,7 +166,7 @@ impl<C: Copies> Scrubber<C> {
         }
     }
 
-    /// Looks at all finished segments of a copy, until one is damaged.
+    /// Looks at all segments of a copy, until one is damaged.
     fn scrub(&self, copy: &PartitionHandle, pace: &mut dyn FnMut(u64) -> bool) {
         let interval = copy.settings().log.index_interval_bytes;
         for segment in copy.reader().written_segments() {
