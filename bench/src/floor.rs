@@ -13,7 +13,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-const FRAME: usize = 1 << 20;
+pub(crate) const FRAME: usize = 1 << 20;
 const IN_FLIGHT: usize = 4;
 const PRODUCE: u8 = 1;
 const FETCH: u8 = 2;
@@ -102,8 +102,17 @@ pub(crate) struct Floor {
 
 impl Floor {
     pub(crate) fn start(directory: &Path) -> Result<Self, Failure> {
+        Self::start_as("floor-broker", directory)
+    }
+
+    /// The floor of three copies, see [`crate::floor_of_copies`].
+    pub(crate) fn start_with_copies(directory: &Path) -> Result<Self, Failure> {
+        Self::start_as("floor-of-copies", directory)
+    }
+
+    fn start_as(program: &str, directory: &Path) -> Result<Self, Failure> {
         let mut child = Command::new(std::env::current_exe()?)
-            .arg("floor-broker")
+            .arg(program)
             .arg(directory)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())

@@ -8,26 +8,22 @@
 
 use crate::clock::now;
 use crate::cpu::{cpu_seconds, resident_mib};
+use crate::loopback::{self, OPEN_MAX, bind, on_runtime};
 use crate::report::{percentile, print_table, spread};
 use crate::{Failure, report};
 use bytes::Bytes;
 use proto_types::ids::Offset;
 use proto_types::replication_api::{Batches, FollowerFrame, LeaderFrame, Marks, SessionAck, SessionId};
-use quic_transport::pki::{CertificateAuthority, Credentials, Validity};
-use quic_transport::{
-    Endpoint, EndpointConfig, FrameReceiver, FrameSender, Identity, Limits, MessageKind, NodeKeys,
-    PeerTarget, Role, Roles, Router, Transport, TransportMetrics,
-};
+use quic_transport::pki::Credentials;
+use quic_transport::{FrameReceiver, FrameSender, MessageKind, PeerTarget, Role, Roles, Router, Transport};
 use std::collections::VecDeque;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 use tokio::sync::{Notify, mpsc};
 
-const CLUSTER: &str = "bench";
 const LANES: u16 = 2;
-const OPEN_MAX: Duration = Duration::from_secs(10);
 
 /// Options of `bench lanes`.
 #[derive(clap::Args)]
@@ -105,14 +101,14 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
 }
 
 fn measure(way: Way, partitions: usize, args: &Args) -> Result<Cost, Failure> {
-    let authority = CertificateAuthority::create(CLUSTER, validity())?;
+    let authority = loopback::authority()?;
     let me = std::process::id();
     let resident_before = resident_mib(me)?;
     let batches = (args.mib << 20) / (args.batch_kib as u64 * 1024);
     let leader = Arc::new(Leader::new(way, partitions, args, batches));
     let (bound, address) = std::sync::mpsc::channel();
     let (stop_leader, leader_stopped) = tokio::sync::oneshot::channel::<()>();
-    let (serving, credentials) = (Arc::clone(&leader), credentials(&authority, 1)?);
+    let (serving, credentials) = (Arc::clone(&leader), loopback::credentials(&authority, 1)?);
     let leading = std::thread::spawn(move || -> Result<(), String> {
         on_runtime(async move {
             let router = Router::builder()
@@ -135,7 +131,7 @@ fn measure(way: Way, partitions: usize, args: &Args) -> Result<Cost, Failure> {
         })
     });
     let address = address.recv_timeout(OPEN_MAX)?;
-    let credentials = self::credentials(&authority, 2)?;
+    let credentials = loopback::credentials(&authority, 2)?;
     let streams = way.streams(partitions);
     let following = Arc::clone(&leader);
     let outcome =
@@ -164,7 +160,7 @@ async fn follow(
     leader: Arc<Leader>,
 ) -> Result<(f64, f64, f64), String> {
     let endpoint = bind(credentials, Router::empty())?;
-    let identity = Identity::new(CLUSTER, Role::StorageNode, 1).map_err(|error| error.to_string())?;
+    let identity = loopback::identity(1).map_err(|error| error.to_string())?;
     let (done, mut ended) = mpsc::channel::<String>(1);
     for stream in 0..streams {
         let lane = match way {
@@ -345,34 +341,4 @@ fn push(session: u64, records: &Bytes) -> [Bytes; 2] {
     let marks = Marks { log_start: Offset(0), high_watermark: Offset(0) };
     let header = LeaderFrame::Batches(Batches { session: SessionId(session), from: Offset(0), marks });
     [Bytes::from(proto_types::encode(&header)), records.clone()]
-}
-
-fn bind(credentials: Credentials, router: Router) -> Result<Endpoint, String> {
-    let bind = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-    let keys = NodeKeys::random().endpoint("data");
-    let limits = Limits {
-        streams_per_peer: 10_000,
-        streams_total: 10_000,
-        receive_window_bytes: 8 << 20,
-        stream_window_bytes: 8 << 20,
-        send_window_bytes: 4 << 20,
-        ..Limits::default()
-    };
-    let config = EndpointConfig { limits, ..EndpointConfig::new(bind, credentials, keys) };
-    Endpoint::bind(config, router, TransportMetrics::unregistered()).map_err(|error| error.to_string())
-}
-
-fn on_runtime<T>(work: impl Future<Output = Result<T, String>>) -> Result<T, String> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    runtime.map_err(|error| error.to_string())?.block_on(work)
-}
-
-fn validity() -> Validity {
-    let two_centuries = Duration::from_hours(24 * 365 * 200);
-    Validity { not_before: SystemTime::UNIX_EPOCH, not_after: SystemTime::UNIX_EPOCH + two_centuries }
-}
-
-fn credentials(authority: &CertificateAuthority, node: u64) -> Result<Credentials, Failure> {
-    let identity = Identity::new(CLUSTER, Role::StorageNode, node)?;
-    Ok(authority.issue(&identity, validity())?)
 }

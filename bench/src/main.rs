@@ -9,9 +9,11 @@ mod controller_failover;
 mod cpu;
 mod failover;
 mod floor;
+mod floor_of_copies;
 mod idle;
 mod kafka_client;
 mod lanes;
+mod loopback;
 mod one_node;
 mod produce_legs;
 mod replicated;
@@ -60,6 +62,12 @@ enum Measurement {
         /// Where it keeps its log file.
         directory: std::path::PathBuf,
     },
+    /// The floor of three copies, started by the other measurements.
+    #[command(hide = true)]
+    FloorOfCopies {
+        /// Where it keeps its three files.
+        directory: std::path::PathBuf,
+    },
 }
 
 fn main() -> ExitCode {
@@ -75,6 +83,7 @@ fn main() -> ExitCode {
         Measurement::Compaction(args) => compaction::run(&args),
         Measurement::Lanes(args) => lanes::run(&args),
         Measurement::FloorBroker { directory } => floor::serve(&directory),
+        Measurement::FloorOfCopies { directory } => floor_of_copies::serve(&directory),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

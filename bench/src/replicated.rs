@@ -65,8 +65,8 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         }
     };
     let (mut ours, mut theirs) = (Series::default(), Series::default());
-    let floor = Floor::start(home.path())?;
-    let mut least = Series::default();
+    let (floor, floor_of_copies) = (Floor::start(home.path())?, Floor::start_with_copies(home.path())?);
+    let (mut least, mut least_of_copies) = (Series::default(), Series::default());
     let mut split = Split::default();
     for round in 0..args.rounds {
         let before = ProduceLegs::scrape(&weir)?;
@@ -76,6 +76,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         between.add_since(&before, &mut split.full);
         ProduceLegs::scrape(&weir)?.add_since(&between, &mut split.steady);
         least.produce.push(floor.produce(args.mib << 20)?);
+        least_of_copies.produce.push(floor_of_copies.produce(args.mib << 20)?);
         if let Some(kafka) = &kafka {
             measure_throughput(&kafka.bootstrap(), round, args, &kafka.process_ids(), &mut theirs)?;
             measure_latency(&kafka.bootstrap(), round, args, &mut theirs)?;
@@ -86,7 +87,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         kafka.stop()?;
     }
     weir.stop();
-    print(args, &ours, &theirs, &least);
+    print(args, &ours, &theirs, [&least_of_copies, &least]);
     split.steady.print(&format!("Weir's requests at {} records/s, leg by leg", args.rate));
     split.full.print("Weir's requests at full speed, leg by leg");
     Ok(())
@@ -127,7 +128,7 @@ fn measure_latency(bootstrap: &str, round: usize, args: &Args, series: &mut Seri
     Ok(())
 }
 
-fn print(args: &Args, ours: &Series, theirs: &Series, least: &Series) {
+fn print(args: &Args, ours: &Series, theirs: &Series, [least_of_copies, least]: [&Series; 2]) {
     let latency = |series: &Series, part| match series.latencies.is_empty() {
         true => "-".to_owned(),
         false => format!("{:.2}", percentile(&series.latencies, part)),
@@ -155,6 +156,7 @@ fn print(args: &Args, ours: &Series, theirs: &Series, least: &Series) {
     if !args.without_kafka {
         rows.push(row("Apache Kafka (no flush, plaintext)", theirs));
     }
+    rows.push(row("floor: one socket, three files, flush, TLS between them", least_of_copies));
     rows.push(row("floor: one socket, one file, no copies, no flush", least));
     print_table(&rows);
 }
