@@ -16,6 +16,9 @@ use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+/// Planted: a vote reaches the disk behind the log, not before what is appended under it.
+const VOTE_BEHIND_LOG: bool = cfg!(weir_planted_bug = "B28-reordered");
+
 /// See the module.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Progress {
@@ -187,7 +190,7 @@ impl LogFiles {
             let sealed = seal(DiskKind::Vote, &Some(vote));
             if cfg!(weir_planted_bug = "B28") {
                 log.vote_file.write_lazy(&sealed)?;
-            } else {
+            } else if !VOTE_BEHIND_LOG {
                 log.vote_file.write_durable(&sealed)?;
             }
             log.vote = Some(vote);
@@ -247,6 +250,9 @@ impl LogFiles {
                 segment.sync()?;
             }
             log.progress.synced_next = log.next();
+            if VOTE_BEHIND_LOG {
+                log.vote_file.write_durable(&seal(DiskKind::Vote, &log.vote))?;
+            }
             log.write_progress_lazy()
         })
     }
