@@ -305,7 +305,9 @@ impl Leader {
                         return;
                     }
                 }
-                Ok(Some(FollowerFrame::Open(_) | FollowerFrame::Close { .. })) => {}
+                Ok(Some(
+                    FollowerFrame::Open(_) | FollowerFrame::Close { .. } | FollowerFrame::LogStart { .. },
+                )) => {}
                 Ok(None) | Err(_) => return,
             }
         }

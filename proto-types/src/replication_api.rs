@@ -36,6 +36,13 @@ pub enum FollowerFrame {
         /// Which.
         session: SessionId,
     },
+    /// The follower's log begins later than it did when the session was opened, or when this was told last.
+    LogStart {
+        /// In which session.
+        session: SessionId,
+        /// First offset of the follower's log: what is deleted below it does not come back.
+        log_start: Offset,
+    },
 }
 
 /// See [`FollowerFrame::Open`].

@@ -299,6 +299,7 @@ fn replication() {
     check(FollowerFrame::Open(open), "00ac02100102030405060708090a0b0c0d0e0f010e0a02d80401e807");
     check(FollowerFrame::Ack(ack), "01ac02d80402e807");
     check(FollowerFrame::Close { session }, "02ac02");
+    check(FollowerFrame::LogStart { session, log_start: Offset(300) }, "03ac02d804");
     let marks = Marks { log_start: Offset(1), high_watermark: Offset(300) };
     let answers = [
         SessionAnswer::Begins { marks },

@@ -38,7 +38,7 @@ pub enum Action {
     NoteDropped { session: SessionKey, to: Offset },
     /// Answer a producer.
     Reply { ticket: Ticket, result: Result<Produced, ProduceError> },
-    /// Answer a DeleteRecords request with the log's new start.
+    /// Answer a DeleteRecords request with the low watermark: no replica that could lead, or that follows, begins below it.
     RecordsDeleted { ticket: Ticket, result: Result<Offset, DeleteRecordsError> },
     /// Show readers the partition's new state.
     Publish(View),
@@ -56,6 +56,9 @@ pub enum Action {
     CloseSession { session: SessionKey },
     /// As a follower: tell the leader how far this copy is. A newer one may take the place of one that was not sent yet.
     Ack { session: SessionKey, appended: Offset, flushed: Offset },
+    /// As a follower: tell the leader that this copy's log begins later than it was told. A newer one may take the place of one
+    /// that was not sent yet.
+    TellStart { session: SessionKey, log_start: Offset },
     /// As a leader: answer a follower. If the session begins, a [`crate::Pump`] feeds it from the follower's end; if not, it
     /// is over.
     AnswerSession { session: SessionKey, answer: SessionAnswer },
@@ -83,6 +86,7 @@ impl Action {
             Action::Reply { .. }
             | Action::RecordsDeleted { .. }
             | Action::Ack { .. }
+            | Action::TellStart { .. }
             | Action::AnswerSession { .. } => 1,
             Action::Append { .. }
             | Action::AppendBatches { .. }
@@ -180,6 +184,14 @@ pub enum DeleteRecordsError {
     /// Below zero, or above the high watermark.
     #[error("the offset is outside of the log or above the high watermark {high_watermark}")]
     OffsetOutOfRange { high_watermark: Offset },
+    /// Not all replicas have deleted the records in time, or too few are in sync to be sure of it. Retry.
+    #[error(
+        "not all replicas that could lead have deleted the records in time; they go on with it: ask again to learn when they have"
+    )]
+    TimedOut,
+    /// More requests wait than the partition allows. Retry.
+    #[error("too many requests to delete records wait for this partition")]
+    Busy,
     /// The disk has no room for what must be noted; nothing was deleted. Retry.
     #[error(
         "nothing was deleted: the broker's disk had no room to note the new start; make room, or delete topics"

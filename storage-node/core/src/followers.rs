@@ -41,6 +41,8 @@ pub(crate) struct Follower {
     pub(crate) session: Option<SessionKey>,
     /// What it told in its present session, which is of the leader's present epoch.
     pub(crate) acked: Option<Progress>,
+    /// Where its log begins, as far as it has told in its present session.
+    start: Option<Offset>,
     /// Where its log ended when its session began, and what it was told, at most, of what compaction has dropped.
     began: (Offset, Offset),
     lag: LagClock,
@@ -55,6 +57,7 @@ impl Follower {
             broker_epoch: None,
             session: None,
             acked: None,
+            start: None,
             began: (Offset(0), Offset(-1)),
             lag: LagClock::new(now),
         }
@@ -100,6 +103,7 @@ impl Follower {
             self.lag.on_lost_sight(now);
         }
         self.acked = None;
+        self.start = None;
         self.session.take()
     }
 }
@@ -116,6 +120,8 @@ pub(crate) struct LeaderEnd {
 pub(crate) struct JoinFrom {
     pub(crate) high_watermark: Offset,
     pub(crate) epoch_start: Offset,
+    /// Its log must not begin below: a client may have been told that what lies there is deleted.
+    pub(crate) log_start: Offset,
 }
 
 /// One follower as it is shown to people and to readers that look for a near replica.
@@ -235,6 +241,7 @@ impl Followers {
             follower.session = Some(open.session);
             follower.broker_epoch = Some(open.broker_epoch);
             follower.acked = None;
+            follower.start = Some(open.log_start);
             follower.began = (open.log_end, dropped_to);
         }
     }
@@ -284,6 +291,20 @@ impl Followers {
         follower.lag.on_ack(known.counted(leader.mode), leader.end, now);
     }
 
+    /// Notes where a follower's log begins.
+    pub(crate) fn on_start(&mut self, session: SessionKey, log_start: Offset) {
+        if let Some(follower) = self.list.iter_mut().find(|follower| follower.session == Some(session)) {
+            follower.start = follower.start.max(Some(log_start));
+        }
+    }
+
+    /// The least log start of the leader, whose own is `own`, the maximal in-sync set, and everybody else who follows. `None`
+    /// while it is not known of one of them.
+    pub(crate) fn low_watermark(&self, own: Offset) -> Option<Offset> {
+        let asked = self.list.iter().filter(|follower| follower.counts() || follower.session.is_some());
+        asked.map(|follower| follower.start).try_fold(own, |least, start| Some(least.min(start?)))
+    }
+
     /// The leader's end moves from `leader.end` to `end`.
     pub(crate) fn on_leader_end(&mut self, leader: LeaderEnd, end: Offset, now: Millis) {
         for follower in &mut self.list {
@@ -308,7 +329,10 @@ impl Followers {
     ) -> Option<Vec<(NodeId, BrokerEpoch)>> {
         let stays = |follower: &Follower| {
             let lags = follower.lag_ms(&leader, now) > config.replica_lag_ms_max;
-            let joins = || follower.position(leader.mode).is_some_and(|position| position >= from.offset());
+            let joins = || {
+                follower.position(leader.mode).is_some_and(|position| position >= from.offset())
+                    && follower.start >= Some(from.log_start)
+            };
             !lags && (follower.in_sync || joins())
         };
         if self.list.iter().all(|follower| stays(follower) == follower.in_sync) {

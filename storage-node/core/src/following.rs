@@ -17,6 +17,8 @@ use crate::replica::Positions;
 
 /// A leader that does not answer for so long is asked again: the connection tells sooner when it is broken.
 const OPEN_MS_MAX: i64 = 10_000;
+/// After so long a start that found no room is tried again, also if the leader has nothing new to say.
+const START_RETRY_MS: i64 = 1_000;
 
 /// The state of a follower.
 #[derive(Debug)]
@@ -46,6 +48,12 @@ pub(crate) struct Begun {
     pub(crate) session: SessionKey,
     /// What the leader was told of this log: appended and flushed end.
     told: Option<(Offset, Offset)>,
+    /// What it was told of this log's start.
+    told_start: Offset,
+    /// The newest marks of the leader. Batches that were sent before may come to be appended after them.
+    marks: Marks,
+    /// The log's start was to move and could not; when that is tried again.
+    start_again: Option<Millis>,
     /// Batches that are being appended: where they end, and the marks that came with them.
     pub(crate) appending: Option<(Offset, Marks)>,
 }
@@ -92,6 +100,12 @@ impl Following {
                 });
             }
             Stage::Begun(begun) => {
+                begun.retry_start(now, positions, actions);
+                if positions.start > begun.told_start {
+                    begun.told_start = positions.start;
+                    let (session, log_start) = (begun.session, positions.start);
+                    actions.push(Action::TellStart { session, log_start });
+                }
                 let facts = (positions.end, positions.flushed);
                 if begun.told != Some(facts) {
                     begun.told = Some(facts);
@@ -118,16 +132,16 @@ impl Following {
             Stage::Opening { .. } | Stage::Waiting { .. } | Stage::Cutting | Stage::Begun(_) => return None,
         }
         match answer {
-            SessionAnswer::Begins { marks } => return Some(self.begin(session, marks)),
+            SessionAnswer::Begins { marks } => return Some(self.begin(session, marks, positions)),
             // It was told of as much when it began to copy, from this leader or another.
             SessionAnswer::BeginsCompacted { marks, dropped_to } if dropped_to <= log.dropped_to => {
-                return Some(self.begin(session, marks));
+                return Some(self.begin(session, marks, positions));
             }
             // It has nothing that should be gone, and copies from here on what compaction has left. But it may lead before
             // it has compacted anything itself, and then it must know.
             SessionAnswer::BeginsCompacted { marks, dropped_to } if positions.start == positions.end => {
                 actions.push(Action::NoteDropped { session, to: dropped_to });
-                return Some(self.begin(session, marks));
+                return Some(self.begin(session, marks, positions));
             }
             SessionAnswer::BeginsCompacted { marks, .. } => {
                 actions.push(Action::CloseSession { session });
@@ -146,9 +160,27 @@ impl Following {
         None
     }
 
-    fn begin(&mut self, session: SessionKey, marks: Marks) -> Marks {
-        self.stage = Stage::Begun(Begun { session, told: None, appending: None });
+    fn begin(&mut self, session: SessionKey, marks: Marks, positions: &Positions) -> Marks {
+        // The start was told when the session was asked for, and nothing but a session moves it.
+        let told_start = positions.start;
+        let begun = Begun { session, told: None, told_start, marks, start_again: None, appending: None };
+        self.stage = Stage::Begun(begun);
         marks
+    }
+
+    /// The leader's marks: the newest that are known of this session, since they never move back in it.
+    pub(crate) fn on_marks(&mut self, marks: Marks) -> Marks {
+        match &mut self.stage {
+            Stage::Begun(begun) => begun.newest(marks),
+            Stage::Waiting { .. } | Stage::Opening { .. } | Stage::Cutting => marks,
+        }
+    }
+
+    /// The start could not be moved.
+    pub(crate) fn on_start_refused(&mut self, now: Millis) {
+        if let Stage::Begun(begun) = &mut self.stage {
+            begun.start_again = Some(Millis(now.0.saturating_add(START_RETRY_MS)));
+        }
     }
 
     /// Gives records up. Asks for a session again when that has happened.
@@ -212,7 +244,7 @@ impl Following {
         let Stage::Begun(begun) = &mut self.stage else { panic!("only a session that has begun appends") };
         let (asked, marks) = begun.appending.take().expect("an append was asked for");
         assert_eq!(asked, end, "the log appended what it was asked to");
-        marks
+        begun.newest(marks)
     }
 
     /// The session works.
@@ -242,7 +274,31 @@ impl Following {
         match self.stage {
             Stage::Waiting { until } => Some(until),
             Stage::Opening { since, .. } => Some(Millis(since.0.saturating_add(OPEN_MS_MAX))),
-            Stage::Cutting | Stage::Begun(_) => None,
+            Stage::Begun(begun) => begun.start_again,
+            Stage::Cutting => None,
+        }
+    }
+}
+
+impl Begun {
+    fn newest(&mut self, marks: Marks) -> Marks {
+        self.marks = Marks {
+            log_start: self.marks.log_start.max(marks.log_start),
+            high_watermark: self.marks.high_watermark.max(marks.high_watermark),
+        };
+        self.marks
+    }
+
+    /// Tries once more to move the start, if it is the time.
+    fn retry_start(&mut self, now: Millis, positions: &Positions, actions: &mut Vec<Action>) {
+        let due = self.start_again.is_some_and(|at| at <= now);
+        if !due || actions.iter().any(Action::is_awaited) {
+            return;
+        }
+        self.start_again = None;
+        let start = self.marks.log_start.min(positions.high_watermark);
+        if start > positions.start {
+            actions.push(Action::MoveStart { start });
         }
     }
 }

@@ -52,6 +52,8 @@ pub enum Input {
     SessionEnded { session: SessionKey },
     /// A follower told how far it is.
     FollowerAck(FollowerAck),
+    /// A follower's log begins later than it did when it told last.
+    FollowerStart { session: SessionKey, log_start: Offset },
     /// The controller answered a proposal of a new in-sync set, or will not any more.
     IsrAnswered(IsrAnswered),
     /// The leader said something in a session of ours.
@@ -62,8 +64,9 @@ pub enum Input {
     Truncated { end: Offset },
     /// The log was dropped, and begins anew and empty at `start`, as was asked for.
     Restarted { start: Offset },
-    /// A client wants everything below an offset gone (`None`: below the high watermark).
-    DeleteRecords { ticket: Ticket, before: Option<Offset> },
+    /// A client wants everything below an offset gone (`None`: below the high watermark), and waits until `deadline` for the
+    /// replicas to do so.
+    DeleteRecords { ticket: Ticket, before: Option<Offset>, deadline: Millis },
     /// Records were kept long enough: those below `start` may go, as far as they are committed.
     Expire { start: Offset },
     /// The log's start is now `start`, as was asked for.

@@ -24,6 +24,8 @@ impl Replica {
                 assert!(leader.epoch_start <= at.end, "a leader's epoch begins within its log: {at:?}");
                 assert!(leader.waiters.is_consistent(), "a waiter has an offset and a deadline");
                 assert!(leader.waiters.len() <= self.config.waiters_max.max(1), "waiters are bounded");
+                assert!(leader.deletions.is_consistent(), "who deletes has an offset and a deadline");
+                assert!(leader.deletions.len() <= self.config.waiters_max.max(1), "who deletes is bounded");
                 let first_needed = leader.waiters.first_needed();
                 assert!(
                     first_needed.is_none_or(|needed| needed > at.high_watermark),

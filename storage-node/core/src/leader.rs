@@ -1,4 +1,10 @@
 //! What only a leader does: take batches, note acks, move the high watermark, answer those who wait.
+//!
+//! A request to delete records is answered once no replica that could lead still has them (KIP-107, as Kafka's low watermark):
+//! when its offset is committed the leader moves its own log's start, its marks take the followers along, and they tell when
+//! theirs have moved. The maximal in-sync set counts, as for the high watermark, and only while enough are in sync, so that
+//! nobody outside of it is eligible; who joins it later must have moved its start before. Everybody else who follows at
+//! present counts as well, since clients take the answer for all replicas that are alive.
 
 use log_engine_core::{MarkerCheck, ProducerBatch, ProducerStates, SequenceCheck, TransactionMarker};
 use proto_types::controller_api::ProposedIsr;
@@ -10,7 +16,7 @@ use crate::divergence;
 use crate::followers::{Followers, JoinFrom, LeaderEnd, Progress};
 use crate::input::{Acks, LogFacts, MarkerProposal, OpenSession, Proposal, SessionKey, Ticket};
 use crate::isr_proposal::IsrProposal;
-use crate::replica::{Positions, ReplicaConfig};
+use crate::replica::{FlushMode, Positions, ReplicaConfig};
 use crate::waiters::{Waiter, Waiters};
 
 /// The state of a leadership.
@@ -21,11 +27,11 @@ pub(crate) struct Leader {
     pub(crate) epoch_start: Offset,
     pub(crate) followers: Followers,
     pub(crate) proposal: IsrProposal,
-    pub(crate) waiters: Waiters,
+    pub(crate) waiters: Waiters<Produced>,
+    /// Requests to delete records. They wait for the low watermark.
+    pub(crate) deletions: Waiters<()>,
     /// The append that was asked for and has not come back.
     pub(crate) appending: Option<Appending>,
-    /// The start that was asked for, by whom.
-    pub(crate) moving_start: Option<(Ticket, Offset)>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -43,8 +49,8 @@ impl Leader {
             followers,
             proposal: IsrProposal::default(),
             waiters: Waiters::default(),
+            deletions: Waiters::default(),
             appending: None,
-            moving_start: None,
         }
     }
 
@@ -113,7 +119,11 @@ impl Leader {
         config: &ReplicaConfig,
         now: Millis,
     ) -> Option<Action> {
-        let from = JoinFrom { high_watermark: positions.high_watermark, epoch_start: self.epoch_start };
+        let from = JoinFrom {
+            high_watermark: positions.high_watermark,
+            epoch_start: self.epoch_start,
+            log_start: positions.start,
+        };
         let leader = leader_end(positions, config);
         let mut isr = self.proposal.propose(&mut self.followers, config, leader, from, now)?;
         isr.push((me, ProposedIsr::NOT_HEARD_FROM));
@@ -123,8 +133,9 @@ impl Leader {
     /// When time alone makes a difference.
     pub(crate) fn next_deadline(&self, positions: &Positions, config: &ReplicaConfig) -> Option<Millis> {
         let waiters = self.waiters.next_deadline();
+        let deletions = self.deletions.next_deadline();
         let proposal = self.proposal.next_deadline(&self.followers, config, leader_end(positions, config));
-        [waiters, proposal].into_iter().flatten().min()
+        [waiters, deletions, proposal].into_iter().flatten().min()
     }
 
     /// Decides whether a batch goes into the log, and at which offset. `None`: a repetition that waits.
@@ -235,7 +246,7 @@ impl Leader {
         if Offset(end) <= positions.high_watermark {
             return Some(Action::Reply { ticket, result: Ok(produced) });
         }
-        self.waiters.add(Offset(end), Waiter { ticket, produced, deadline });
+        self.waiters.add(Offset(end), Waiter { ticket, answer: produced, deadline });
         // A flush of the original is on its way, or its followers' acks are: nothing else is to be done.
         None
     }
@@ -249,7 +260,7 @@ impl Leader {
         match acks {
             Acks::None | Acks::Leader => Some(Action::Reply { ticket, result: Ok(produced) }),
             Acks::All => {
-                self.waiters.add(end, Waiter { ticket, produced, deadline });
+                self.waiters.add(end, Waiter { ticket, answer: produced, deadline });
                 None
             }
         }
@@ -278,7 +289,7 @@ impl Leader {
     /// Answers everybody whom the high watermark has reached.
     pub(crate) fn answer_reached(&mut self, high_watermark: Offset, actions: &mut Vec<Action>) {
         for waiter in self.waiters.take_reached(high_watermark) {
-            actions.push(Action::Reply { ticket: waiter.ticket, result: Ok(waiter.produced) });
+            actions.push(Action::Reply { ticket: waiter.ticket, result: Ok(waiter.answer) });
         }
     }
 
@@ -310,44 +321,88 @@ impl Leader {
             let ticket = appending.proposal.ticket;
             actions.push(Action::Reply { ticket, result: Err(ProduceError::LogFailed) });
         }
-        if let Some((ticket, _)) = self.moving_start.take() {
-            actions.push(Action::RecordsDeleted { ticket, result: Err(DeleteRecordsError::LogFailed) });
-        }
+        self.refuse_deletions(DeleteRecordsError::LogFailed, actions);
         self.answer_all(ProduceError::LogFailed, actions);
     }
 
-    /// Decides about a DeleteRecords request. Never past the high watermark.
+    /// Takes a DeleteRecords request, if it is not past what every replica in sync has appended. What of that is not on their
+    /// disks yet is waited for: a client that was answered with `acks=1` may delete what it has just written, as it may where
+    /// nobody waits for disks.
     pub(crate) fn delete_records(
         &mut self,
+        config: &ReplicaConfig,
         positions: &Positions,
         ticket: Ticket,
         before: Option<Offset>,
-    ) -> Action {
-        assert!(self.moving_start.is_none(), "the caller finishes one move of the start before the next");
-        let high_watermark = positions.high_watermark;
+        deadline: Millis,
+    ) -> Option<Action> {
+        let appended = ReplicaConfig { flush: FlushMode::Os, ..*config };
+        let high_watermark = self.high_watermark(&appended, positions);
         let before = before.unwrap_or(high_watermark);
+        let refuse = |error| Some(Action::RecordsDeleted { ticket, result: Err(error) });
         if before < Offset(0) || before > high_watermark {
-            let result = Err(DeleteRecordsError::OffsetOutOfRange { high_watermark });
-            return Action::RecordsDeleted { ticket, result };
+            return refuse(DeleteRecordsError::OffsetOutOfRange { high_watermark });
         }
-        if before <= positions.start {
-            return Action::RecordsDeleted { ticket, result: Ok(positions.start) };
+        if self.deletions.len() >= config.waiters_max {
+            return refuse(DeleteRecordsError::Busy);
         }
-        self.moving_start = Some((ticket, before));
-        Action::MoveStart { start: before }
+        self.deletions.add(before, Waiter { ticket, answer: (), deadline });
+        None
     }
 
-    /// The start moved as asked.
-    pub(crate) fn on_start_moved(&mut self, start: Offset) -> Option<Action> {
-        let (ticket, asked) = self.moving_start.take()?;
-        assert_eq!(start, asked, "the log moved its start to where it was asked to");
-        Some(Action::RecordsDeleted { ticket, result: Ok(start) })
+    /// Moves the start for those who wait for that, answers whom all replicas have followed, and those whose time is up.
+    pub(crate) fn settle_deletions(
+        &mut self,
+        config: &ReplicaConfig,
+        positions: &Positions,
+        now: Millis,
+        actions: &mut Vec<Action>,
+    ) {
+        if let Some(low_watermark) = self.low_watermark(config, positions) {
+            for deletion in self.deletions.take_reached(low_watermark) {
+                let (ticket, result) = (deletion.ticket, Ok(low_watermark));
+                actions.push(Action::RecordsDeleted { ticket, result });
+            }
+        }
+        if actions.iter().any(Action::is_awaited) {
+            // Its outcome comes at once, and then it is the turn of the rest.
+            return;
+        }
+        if let Some(start) = self.start_to_move_to(positions) {
+            actions.push(Action::MoveStart { start });
+            return;
+        }
+        for Waiter { ticket, .. } in self.deletions.take_expired(now) {
+            actions.push(Action::RecordsDeleted { ticket, result: Err(DeleteRecordsError::TimedOut) });
+        }
     }
 
-    /// The start stays where it is.
-    pub(crate) fn on_start_refused(&mut self) -> Option<Action> {
-        let (ticket, _) = self.moving_start.take()?;
-        Some(Action::RecordsDeleted { ticket, result: Err(DeleteRecordsError::WriteRefused) })
+    /// Nobody who could lead begins below it. With too few in sync, somebody outside of the set could be elected.
+    fn low_watermark(&self, config: &ReplicaConfig, positions: &Positions) -> Option<Offset> {
+        match self.lacks_replicas(config) {
+            true => None,
+            false => self.followers.low_watermark(positions.start),
+        }
+    }
+
+    /// Where the log is to begin, as far as that is committed, if it does not begin there yet. What can go goes at once.
+    fn start_to_move_to(&self, positions: &Positions) -> Option<Offset> {
+        let wanted = self.deletions.last_needed()?.min(positions.high_watermark);
+        (wanted > positions.start).then_some(wanted)
+    }
+
+    /// The start stays where it is: whoever waits for its move is told.
+    pub(crate) fn on_start_refused(&mut self, positions: &Positions, actions: &mut Vec<Action>) {
+        for Waiter { ticket, .. } in self.deletions.take_above(positions.start) {
+            actions.push(Action::RecordsDeleted { ticket, result: Err(DeleteRecordsError::WriteRefused) });
+        }
+    }
+
+    /// Answers everybody who waits for records to be deleted with one error.
+    pub(crate) fn refuse_deletions(&mut self, error: DeleteRecordsError, actions: &mut Vec<Action>) {
+        for Waiter { ticket, .. } in self.deletions.take_all() {
+            actions.push(Action::RecordsDeleted { ticket, result: Err(error) });
+        }
     }
 
     /// Whether too few are in sync to commit anything, by the metadata: who is only proposed does not count here.

@@ -167,6 +167,7 @@ impl Replica {
             Input::OpenSession(open) => self.on_open_session(now, log, &open, &mut actions),
             Input::SessionEnded { session } => self.on_session_ended(now, session),
             Input::FollowerAck(ack) => self.on_follower_ack(now, ack),
+            Input::FollowerStart { session, log_start } => self.on_follower_start(session, log_start),
             Input::IsrAnswered(answered) => self.on_isr_answered(now, log.epochs, answered, &mut actions),
             Input::FromLeader { session, said } => {
                 self.on_from_leader(now, log, session, said, &mut actions);
@@ -174,10 +175,12 @@ impl Replica {
             Input::SessionLost { session } => self.on_session_lost(now, session),
             Input::Truncated { end } => self.on_truncated(now, end),
             Input::Restarted { start } => self.on_restarted(now, start),
-            Input::DeleteRecords { ticket, before } => self.on_delete_records(ticket, before, &mut actions),
+            Input::DeleteRecords { ticket, before, deadline } => {
+                self.on_delete_records(ticket, before, deadline, &mut actions);
+            }
             Input::Expire { start } => self.on_expire(start, &mut actions),
-            Input::StartMoved { start } => self.on_start_moved(start, &mut actions),
-            Input::StartRefused => self.on_start_refused(&mut actions),
+            Input::StartMoved { start } => self.on_start_moved(start),
+            Input::StartRefused => self.on_start_refused(now, &mut actions),
             Input::ConfigChanged(config) => self.on_config_changed(now, config),
             Input::Tick => {}
         }
@@ -282,6 +285,7 @@ impl Replica {
                 leader.answer_reached(self.positions.high_watermark, actions);
                 leader.answer_uncommittable(&self.config, actions);
                 leader.answer_expired(&self.config, now, actions);
+                leader.settle_deletions(&self.config, &self.positions, now, actions);
                 let proposal =
                     leader.propose_isr(self.me, self.partition_epoch, &self.positions, &self.config, now);
                 actions.extend(proposal);
@@ -391,6 +395,7 @@ impl Replica {
             Role::Leader(leader) => {
                 leader.end_sessions(actions);
                 leader.answer_all(ProduceError::NotLeader, actions);
+                leader.refuse_deletions(DeleteRecordsError::NotLeader, actions);
             }
             Role::Follower(following) => {
                 actions.extend(following.session().map(|session| Action::CloseSession { session }));
@@ -460,15 +465,20 @@ impl Replica {
         self.positions.flushed = self.positions.flushed.max(end);
     }
 
-    fn on_delete_records(&mut self, ticket: Ticket, before: Option<Offset>, actions: &mut Vec<Action>) {
-        actions.push(match &mut self.role {
-            Role::Leader(leader) => leader.delete_records(&self.positions, ticket, before),
-            Role::Follower(_) => {
-                Action::RecordsDeleted { ticket, result: Err(DeleteRecordsError::NotLeader) }
+    fn on_delete_records(
+        &mut self,
+        ticket: Ticket,
+        before: Option<Offset>,
+        deadline: Millis,
+        actions: &mut Vec<Action>,
+    ) {
+        let refuse = |error| Some(Action::RecordsDeleted { ticket, result: Err(error) });
+        actions.extend(match &mut self.role {
+            Role::Leader(leader) => {
+                leader.delete_records(&self.config, &self.positions, ticket, before, deadline)
             }
-            Role::Offline(reason) => {
-                Action::RecordsDeleted { ticket, result: Err(reason.delete_records_error()) }
-            }
+            Role::Follower(_) => refuse(DeleteRecordsError::NotLeader),
+            Role::Offline(reason) => refuse(reason.delete_records_error()),
         });
     }
 
@@ -481,21 +491,16 @@ impl Replica {
         }
     }
 
-    fn on_start_moved(&mut self, start: Offset, actions: &mut Vec<Action>) {
+    fn on_start_moved(&mut self, start: Offset) {
         assert!(start >= self.positions.start, "the log's start never moves back");
         self.positions.start = start;
-        match &mut self.role {
-            Role::Leader(leader) => actions.extend(leader.on_start_moved(start)),
-            // It was the leader's mark that moved it.
-            Role::Follower(_) | Role::Offline(_) => {}
-        }
     }
 
-    fn on_start_refused(&mut self, actions: &mut Vec<Action>) {
+    fn on_start_refused(&mut self, now: Millis, actions: &mut Vec<Action>) {
         match &mut self.role {
-            Role::Leader(leader) => actions.extend(leader.on_start_refused()),
-            // The next marks try again.
-            Role::Follower(_) | Role::Offline(_) => {}
+            Role::Leader(leader) => leader.on_start_refused(&self.positions, actions),
+            Role::Follower(following) => following.on_start_refused(now),
+            Role::Offline(_) => {}
         }
     }
 

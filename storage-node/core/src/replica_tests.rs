@@ -12,6 +12,7 @@ use proto_types::replication_api::{Marks, SessionAnswer};
 const ME: NodeId = NodeId(1);
 const UNHEARD: i64 = ProposedIsr::NOT_HEARD_FROM.0;
 const LAG_MS_MAX: i64 = 30_000;
+const LATE: Millis = Millis(1_000_000);
 const CONFIG: ReplicaConfig =
     ReplicaConfig { min_insync: 1, flush: FlushMode::Ack, waiters_max: 100, replica_lag_ms_max: LAG_MS_MAX };
 
@@ -413,7 +414,8 @@ fn records_are_deleted_up_to_the_high_watermark_only() {
     bench.flushed(6);
     let mut delete = |ticket: u64, before: Option<i64>| {
         let ticket = Ticket(ticket);
-        let mut actions = bench.step(Input::DeleteRecords { ticket, before: before.map(Offset) });
+        let mut actions =
+            bench.step(Input::DeleteRecords { ticket, before: before.map(Offset), deadline: LATE });
         assert_eq!(actions.len(), 1);
         if let Some(&Action::MoveStart { start }) = actions.first() {
             actions = bench.step(Input::StartMoved { start });
@@ -425,13 +427,157 @@ fn records_are_deleted_up_to_the_high_watermark_only() {
             ref other => panic!("{other:?}"),
         }
     };
-    let out_of_range = Err(DeleteRecordsError::OffsetOutOfRange { high_watermark: Offset(6) });
-    assert_eq!(delete(1, Some(7)), out_of_range);
+    let out_of_range = Err(DeleteRecordsError::OffsetOutOfRange { high_watermark: Offset(10) });
+    assert_eq!(delete(1, Some(11)), out_of_range);
     assert_eq!(delete(2, Some(-2)), out_of_range);
     assert_eq!(delete(3, Some(4)), Ok(4));
     assert_eq!(delete(4, Some(2)), Ok(4), "the start never moves back");
-    assert_eq!(delete(5, None), Ok(6));
+    assert_eq!(delete(5, Some(6)), Ok(6));
     assert_eq!(bench.replica.view().start, Offset(6));
+}
+
+/// Sends a request and does what comes of it; the answers.
+fn delete(bench: &mut Bench, ticket: u64, before: Option<i64>) -> Vec<Action> {
+    let (ticket, before, deadline) = (Ticket(ticket), before.map(Offset), Millis(bench.now + 100));
+    let actions = bench.step(Input::DeleteRecords { ticket, before, deadline });
+    move_start(bench, actions)
+}
+
+fn move_start(bench: &mut Bench, mut actions: Vec<Action>) -> Vec<Action> {
+    if let Some(&Action::MoveStart { start }) = actions.last() {
+        actions.extend(bench.step(Input::StartMoved { start }));
+    }
+    actions.retain(|action| matches!(action, Action::RecordsDeleted { .. }));
+    actions
+}
+
+fn deleted(ticket: u64, result: Result<i64, DeleteRecordsError>) -> Action {
+    Action::RecordsDeleted { ticket: Ticket(ticket), result: result.map(Offset) }
+}
+
+/// Whoever was answered with acks=1 may delete what it has just written: what is appended everywhere is waited for.
+#[test]
+fn what_is_not_flushed_yet_is_deleted_once_it_is() {
+    let mut bench = Bench::leader(CONFIG, 1, &[1]);
+    bench.produce(Acks::Leader, 10, None);
+    bench.flushed(6);
+    assert_eq!(delete(&mut bench, 1, None), []);
+    assert_eq!(bench.replica.view().start, Offset(6), "what can go goes at once");
+    assert_eq!(delete(&mut bench, 2, Some(8)), []);
+    let actions = bench.flushed(10);
+    assert_eq!(move_start(&mut bench, actions), [deleted(2, Ok(10)), deleted(1, Ok(10))]);
+    // Nothing is past what a follower in sync has appended.
+    let mut bench = Bench::leader(CONFIG, 2, &[1, 2]);
+    bench.open(2, 1, 0);
+    bench.produce(Acks::Leader, 10, None);
+    bench.flushed(10);
+    bench.ack(2, 4, 0);
+    let out_of_range = DeleteRecordsError::OffsetOutOfRange { high_watermark: Offset(4) };
+    assert_eq!(delete(&mut bench, 3, Some(5)), [deleted(3, Err(out_of_range))]);
+    assert_eq!(delete(&mut bench, 4, Some(4)), []);
+}
+
+#[test]
+fn records_are_deleted_once_all_in_sync_and_all_who_follow_have_done_so() {
+    let mut bench = Bench::leader(CONFIG, 4, &[1, 2]);
+    for node in [2, 3] {
+        bench.open(node, 1, 0);
+    }
+    bench.produce(Acks::Leader, 10, None);
+    bench.flushed(10);
+    bench.ack(2, 10, 10);
+    let starts = |bench: &mut Bench, node: u64, log_start: i64| {
+        bench.step(Input::FollowerStart { session: SessionKey(node), log_start: Offset(log_start) })
+    };
+    assert_eq!(delete(&mut bench, 1, Some(5)), []);
+    assert_eq!(bench.replica.view().start, Offset(5));
+    assert_eq!(delete(&mut bench, 2, Some(3)), []);
+    assert_eq!(starts(&mut bench, 2, 5), [], "another one follows, the fourth does not");
+    assert_eq!(starts(&mut bench, 3, 4), [deleted(2, Ok(4))]);
+    assert_eq!(bench.replica.next_deadline(), Some(Millis(100)));
+    assert_eq!(starts(&mut bench, 3, 5), [deleted(1, Ok(5))]);
+    // What was told in a session that is over is forgotten.
+    bench.step(Input::SessionEnded { session: SessionKey(2) });
+    assert_eq!(delete(&mut bench, 3, Some(5)), []);
+    bench.now += 100;
+    assert_eq!(bench.step(Input::Tick), [deleted(3, Err(DeleteRecordsError::TimedOut))]);
+    assert_eq!(delete(&mut bench, 4, Some(6)), []);
+    let alone = bench.epoch(2, 2, Some(1), 4, &[1]);
+    assert!(alone.contains(&deleted(4, Ok(6))), "{alone:?}");
+}
+
+#[test]
+fn who_deletes_is_told_when_the_leadership_or_the_log_is_gone_and_when_too_many_wait() {
+    let begin = || {
+        let mut bench = Bench::leader(ReplicaConfig { waiters_max: 1, ..CONFIG }, 2, &[1, 2]);
+        bench.open(2, 1, 0);
+        bench.produce(Acks::Leader, 1, None);
+        bench.flushed(1);
+        bench.ack(2, 1, 1);
+        assert_eq!(delete(&mut bench, 1, None), []);
+        bench
+    };
+    let mut bench = begin();
+    assert_eq!(delete(&mut bench, 2, None), [deleted(2, Err(DeleteRecordsError::Busy))]);
+    assert!(bench.epoch(2, 2, Some(2), 2, &[1, 2]).contains(&deleted(1, Err(DeleteRecordsError::NotLeader))));
+    assert!(begin().step(Input::LogFailed).contains(&deleted(1, Err(DeleteRecordsError::LogFailed))));
+}
+
+/// Else it could lead with records of which somebody was told that they are deleted.
+#[test]
+fn whoever_has_records_that_are_deleted_does_not_join_the_in_sync_set() {
+    let mut bench = Bench::leader(CONFIG, 2, &[1]);
+    bench.produce(Acks::Leader, 10, None);
+    bench.flushed(10);
+    assert_eq!(delete(&mut bench, 1, Some(5)), [deleted(1, Ok(5))]);
+    let session = SessionKey(2);
+    let began = bench.step(Input::OpenSession(OpenSession {
+        session,
+        from: NodeId(2),
+        broker_epoch: BrokerEpoch(20),
+        leader_epoch: LeaderEpoch(1),
+        log_start: Offset(0),
+        log_end: Offset(10),
+        last_epoch: LeaderEpoch(1),
+    }));
+    assert!(matches!(began[..], [Action::AnswerSession { answer: SessionAnswer::Begins { .. }, .. }]));
+    assert_eq!(bench.ack(2, 10, 10), [], "it has everything, and more than that");
+    let actions = bench.step(Input::FollowerStart { session, log_start: Offset(5) });
+    assert!(matches!(actions[..], [Action::ProposeIsr { .. }]), "{actions:?}");
+}
+
+/// The leader's marks may overtake batches on the way to a follower's log; on an idle partition nothing says them again.
+#[test]
+fn marks_that_came_before_their_batches_are_remembered() {
+    let (mut bench, session) = follower();
+    bench.hear(session, FromLeader::Answer(SessionAnswer::Begins { marks: marks(0, 9) }));
+    bench.hear(session, FromLeader::Marks(marks(11, 12)));
+    assert_eq!(bench.high_watermark(), 10);
+    bench.step(Input::StartMoved { start: Offset(10) });
+    bench.batches(session, 10, 12, 4, marks(0, 9));
+    let actions = bench.step(Input::Appended { end: Offset(12) });
+    assert_eq!(bench.high_watermark(), 12);
+    assert_eq!(actions.last(), Some(&Action::MoveStart { start: Offset(11) }));
+    let told = bench.step(Input::StartMoved { start: Offset(11) });
+    assert!(told.contains(&Action::TellStart { session, log_start: Offset(11) }), "{told:?}");
+}
+
+#[test]
+fn a_follower_whose_start_found_no_room_tries_again() {
+    let (mut bench, session) = follower();
+    bench.hear(session, FromLeader::Answer(SessionAnswer::Begins { marks: marks(0, 9) }));
+    let actions = bench.hear(session, FromLeader::Marks(marks(4, 10)));
+    assert_eq!(actions.last(), Some(&Action::MoveStart { start: Offset(4) }));
+    for _ in 0..2 {
+        bench.step(Input::StartRefused);
+        let at = bench.replica.next_deadline().expect("it tries again");
+        assert!(at > Millis(bench.now));
+        bench.now = at.0;
+        assert_eq!(bench.step(Input::Tick).last(), Some(&Action::MoveStart { start: Offset(4) }));
+    }
+    let actions = bench.step(Input::StartMoved { start: Offset(4) });
+    assert!(actions.contains(&Action::TellStart { session, log_start: Offset(4) }), "{actions:?}");
+    assert_eq!(bench.replica.next_deadline(), None);
 }
 
 #[test]
@@ -441,7 +587,7 @@ fn a_start_that_finds_no_room_is_refused_and_the_leader_goes_on() {
     bench.flushed(10);
     let ticket = Ticket(50);
     for before in [4, 5] {
-        bench.step(Input::DeleteRecords { ticket, before: Some(Offset(before)) });
+        bench.step(Input::DeleteRecords { ticket, before: Some(Offset(before)), deadline: LATE });
         let actions = bench.step(Input::StartRefused);
         let result = Err(DeleteRecordsError::WriteRefused);
         assert_eq!(actions, [Action::RecordsDeleted { ticket, result }]);
@@ -1066,7 +1212,7 @@ fn a_follower_refuses_what_only_a_leader_does_and_leads_from_its_own_end() {
     assert_eq!(replies(&actions), [(ticket, Err(ProduceError::NotLeader))]);
     let ticket = Ticket(500);
     let refused = Action::RecordsDeleted { ticket, result: Err(DeleteRecordsError::NotLeader) };
-    assert_eq!(bench.step(Input::DeleteRecords { ticket, before: None }), [refused]);
+    assert_eq!(bench.step(Input::DeleteRecords { ticket, before: None, deadline: LATE }), [refused]);
     let actions = bench.epoch(5, 1, Some(1), 3, &[1, 3]);
     assert!(actions.contains(&Action::CloseSession { session }));
     assert!(actions.contains(&Action::AssignEpoch { epoch: LeaderEpoch(5), start: Offset(10) }));

@@ -1,46 +1,52 @@
-//! Producers that wait for the high watermark, as plain data: by the offset that they wait for, and by deadline.
+//! Those who wait for a mark of the log to come, as plain data: by the offset that they wait for, and by deadline. Producers
+//! wait for the high watermark; who deletes records waits for the low watermark, the least log start of the replicas.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use proto_types::ids::{Millis, Offset};
 
-use crate::action::Produced;
 use crate::input::Ticket;
 
-/// One producer that waits.
+/// One that waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Waiter {
+pub(crate) struct Waiter<A> {
     pub(crate) ticket: Ticket,
-    /// The answer once the high watermark has come.
-    pub(crate) produced: Produced,
+    /// What is known already of the answer once the mark has come.
+    pub(crate) answer: A,
     pub(crate) deadline: Millis,
 }
 
-/// All producers that wait at one partition. A waiter is keyed by the offset that the high watermark must reach.
-#[derive(Debug, Default)]
-pub(crate) struct Waiters {
-    by_offset: BTreeMap<(Offset, Ticket), Waiter>,
+/// All of a kind that wait at one partition. A waiter is keyed by the offset that the mark must reach.
+#[derive(Debug)]
+pub(crate) struct Waiters<A> {
+    by_offset: BTreeMap<(Offset, Ticket), Waiter<A>>,
     by_deadline: BTreeSet<(Millis, Offset, Ticket)>,
 }
 
-impl Waiters {
+impl<A> Default for Waiters<A> {
+    fn default() -> Self {
+        Self { by_offset: BTreeMap::new(), by_deadline: BTreeSet::new() }
+    }
+}
+
+impl<A> Waiters<A> {
     pub(crate) fn len(&self) -> usize {
         self.by_offset.len()
     }
 
-    /// Adds one that waits until the high watermark reaches `needed`.
-    pub(crate) fn add(&mut self, needed: Offset, waiter: Waiter) {
+    /// Adds one that waits until the mark reaches `needed`.
+    pub(crate) fn add(&mut self, needed: Offset, waiter: Waiter<A>) {
         self.by_deadline.insert((waiter.deadline, needed, waiter.ticket));
         let before = self.by_offset.insert((needed, waiter.ticket), waiter);
         assert!(before.is_none(), "a ticket waits once");
     }
 
-    /// Takes out those that the high watermark has reached, in the order of their offsets.
-    pub(crate) fn take_reached(&mut self, high_watermark: Offset) -> Vec<Waiter> {
+    /// Takes out those that the mark has reached, in the order of their offsets.
+    pub(crate) fn take_reached(&mut self, mark: Offset) -> Vec<Waiter<A>> {
         let mut reached = Vec::new();
         while let Some(entry) = self.by_offset.first_entry() {
             let (needed, ticket) = *entry.key();
-            if needed > high_watermark {
+            if needed > mark {
                 break;
             }
             let waiter = entry.remove();
@@ -50,8 +56,17 @@ impl Waiters {
         reached
     }
 
+    /// Takes out those who wait for an offset above `above`.
+    pub(crate) fn take_above(&mut self, above: Offset) -> Vec<Waiter<A>> {
+        let above = self.by_offset.split_off(&(Offset(above.0.saturating_add(1)), Ticket(0)));
+        for (&(needed, ticket), waiter) in &above {
+            self.by_deadline.remove(&(waiter.deadline, needed, ticket));
+        }
+        above.into_values().collect()
+    }
+
     /// Takes out those whose deadline has come.
-    pub(crate) fn take_expired(&mut self, now: Millis) -> Vec<Waiter> {
+    pub(crate) fn take_expired(&mut self, now: Millis) -> Vec<Waiter<A>> {
         let mut expired = Vec::new();
         while let Some(&(deadline, needed, ticket)) = self.by_deadline.first() {
             if deadline > now {
@@ -64,7 +79,7 @@ impl Waiters {
     }
 
     /// Takes out all.
-    pub(crate) fn take_all(&mut self) -> Vec<Waiter> {
+    pub(crate) fn take_all(&mut self) -> Vec<Waiter<A>> {
         self.by_deadline.clear();
         std::mem::take(&mut self.by_offset).into_values().collect()
     }
@@ -79,6 +94,11 @@ impl Waiters {
         self.by_offset.first_key_value().map(|(&(needed, _), _)| needed)
     }
 
+    /// The largest offset that somebody waits for.
+    pub(crate) fn last_needed(&self) -> Option<Offset> {
+        self.by_offset.last_key_value().map(|(&(needed, _), _)| needed)
+    }
+
     /// Both orders hold the same waiters.
     pub(crate) fn is_consistent(&self) -> bool {
         self.by_offset.len() == self.by_deadline.len()
@@ -89,12 +109,11 @@ impl Waiters {
 mod tests {
     use super::*;
 
-    fn waiter(ticket: u64, deadline: i64) -> Waiter {
-        let produced = Produced { base_offset: Offset(0), duplicate_of: None, log_start: Offset(0) };
-        Waiter { ticket: Ticket(ticket), produced, deadline: Millis(deadline) }
+    fn waiter(ticket: u64, deadline: i64) -> Waiter<()> {
+        Waiter { ticket: Ticket(ticket), answer: (), deadline: Millis(deadline) }
     }
 
-    fn tickets(waiters: Vec<Waiter>) -> Vec<u64> {
+    fn tickets(waiters: Vec<Waiter<()>>) -> Vec<u64> {
         waiters.into_iter().map(|waiter| waiter.ticket.0).collect()
     }
 
@@ -106,10 +125,15 @@ mod tests {
         waiters.add(Offset(10), waiter(3, 100));
         waiters.add(Offset(20), waiter(4, 200));
         assert_eq!(waiters.next_deadline(), Some(Millis(100)));
+        assert_eq!(waiters.last_needed(), Some(Offset(20)));
         assert_eq!(tickets(waiters.take_expired(Millis(99))), [] as [u64; 0]);
         assert_eq!(tickets(waiters.take_expired(Millis(100))), [3]);
         assert_eq!(tickets(waiters.take_reached(Offset(10))), [2, 1]);
         assert_eq!((waiters.first_needed(), waiters.len()), (Some(Offset(20)), 1));
+        assert_eq!(tickets(waiters.take_above(Offset(20))), [] as [u64; 0]);
+        waiters.add(Offset(21), waiter(5, 100));
+        assert_eq!(tickets(waiters.take_above(Offset(20))), [5]);
+        assert_eq!(waiters.next_deadline(), Some(Millis(200)));
         assert_eq!(tickets(waiters.take_all()), [4]);
         assert_eq!(waiters.next_deadline(), None);
         assert!(waiters.is_consistent());

@@ -63,6 +63,8 @@ struct World {
     isr: BTreeSet<i32>,
     /// What followers told in their present session: appended and flushed.
     followers: BTreeMap<i32, (i64, i64)>,
+    /// Where followers told that they begin, in their present session.
+    starts: BTreeMap<i32, i64>,
     /// Sessions that have begun, by node.
     sessions: BTreeMap<i32, SessionKey>,
     next_session: u64,
@@ -80,7 +82,8 @@ struct World {
 enum Open {
     Produce(Proposal),
     Marker(MarkerProposal),
-    Delete,
+    /// Before which offset (none: the high watermark), and until when the client waits.
+    Delete(Option<Offset>, Millis),
 }
 
 #[derive(Debug, Default, Clone, Copy)]
@@ -90,6 +93,7 @@ struct Counts {
     refused: usize,
     timed_out: usize,
     deleted: usize,
+    not_deleted_in_time: usize,
     ended: usize,
 }
 
@@ -122,6 +126,7 @@ impl World {
             replication_factor,
             isr: BTreeSet::from([1]),
             followers: BTreeMap::new(),
+            starts: BTreeMap::new(),
             sessions: BTreeMap::new(),
             next_session: 0,
             proposed: BTreeSet::new(),
@@ -267,6 +272,7 @@ impl World {
             && self.rng.random_bool(0.3)
         {
             self.sessions.remove(&node);
+            self.starts.remove(&node);
             self.followers.remove(&node);
             self.step(Input::SessionEnded { session });
             return;
@@ -276,6 +282,7 @@ impl World {
         let epoch = self.epoch - i32::from(self.rng.random_bool(0.1));
         if self.leads && epoch == self.epoch && node <= self.replication_factor as i32 {
             self.sessions.insert(node, session);
+            self.starts.insert(node, self.end);
             self.followers.remove(&node);
         }
         self.step(Input::OpenSession(OpenSession {
@@ -317,15 +324,17 @@ impl World {
             self.epoch += 1;
             self.followers.clear();
             self.sessions.clear();
+            self.starts.clear();
         }
     }
 
     fn delete_records(&mut self) {
         self.next_ticket += 1;
         let ticket = Ticket(self.next_ticket);
-        self.open.insert(ticket, Open::Delete);
+        let deadline = Millis(self.now + self.rng.random_range(0..300));
         let before = self.rng.random_bool(0.8).then(|| Offset(self.rng.random_range(-2..=self.end + 2)));
-        self.step(Input::DeleteRecords { ticket, before });
+        self.open.insert(ticket, Open::Delete(before, deadline));
+        self.step(Input::DeleteRecords { ticket, before, deadline });
     }
 
     fn metadata(&mut self) {
@@ -412,7 +421,8 @@ impl World {
                 | Action::RestartAt { .. }
                 | Action::StartOver { .. }
                 | Action::NoteDropped { .. }
-                | Action::Ack { .. } => panic!("no leader has said anything: {action:?}"),
+                | Action::Ack { .. }
+                | Action::TellStart { .. } => panic!("no leader has said anything: {action:?}"),
             }
         }
     }
@@ -421,7 +431,7 @@ impl World {
         let proposal = match self.open[&ticket] {
             Open::Produce(proposal) => proposal,
             Open::Marker(marker) => return self.append_marker(&marker),
-            Open::Delete => panic!("{ticket:?} is no batch"),
+            Open::Delete(..) => panic!("{ticket:?} is no batch"),
         };
         if self.rng.random_bool(0.02) {
             self.step(Input::AppendRefused);
@@ -528,7 +538,7 @@ impl World {
         let proposal = match self.open.remove(&ticket) {
             Some(Open::Produce(proposal)) => proposal,
             Some(Open::Marker(marker)) => return self.on_marker_answered(&marker, result),
-            Some(Open::Delete) | None => panic!("{ticket:?} was answered before, or is no batch"),
+            Some(Open::Delete(..)) | None => panic!("{ticket:?} was answered before, or is no batch"),
         };
         match result {
             Ok(produced) => {
@@ -571,10 +581,28 @@ impl World {
     }
 
     fn on_deleted(&mut self, ticket: Ticket, result: Result<Offset, DeleteRecordsError>) {
-        assert!(matches!(self.open.remove(&ticket), Some(Open::Delete)), "{ticket:?} was answered before");
-        if let Ok(start) = result {
-            assert_eq!(start.0, self.start);
-            self.answered.deleted += 1;
+        let Some(Open::Delete(before, deadline)) = self.open.remove(&ticket) else {
+            panic!("{ticket:?} was answered before, or deletes nothing")
+        };
+        match result {
+            Ok(low_watermark) => {
+                assert!(self.leads && low_watermark.0 <= self.start);
+                assert!(before.is_none_or(|before| before <= low_watermark));
+                let needed = self.config.min_insync.min(self.replication_factor);
+                assert!(self.isr.len() >= needed, "somebody else may be eligible");
+                for node in self.isr.union(&self.proposed).filter(|&&node| node != 1) {
+                    let start = self.starts.get(node).expect("it told where it begins");
+                    assert!(low_watermark.0 <= *start);
+                }
+                self.answered.deleted += 1;
+            }
+            Err(DeleteRecordsError::TimedOut) => {
+                assert!(deadline.0 <= self.now);
+                self.answered.not_deleted_in_time += 1;
+            }
+            Err(DeleteRecordsError::NotLeader) => assert!(!self.leads),
+            Err(DeleteRecordsError::LogFailed) => assert!(self.failed),
+            Err(_) => {}
         }
     }
 
@@ -630,10 +658,19 @@ fn replicas_keep_their_promises_under_any_order_of_inputs() {
         total.refused += counts.refused;
         total.timed_out += counts.timed_out;
         total.deleted += counts.deleted;
+        total.not_deleted_in_time += counts.not_deleted_in_time;
         total.ended += counts.ended;
     }
     println!("{total:?}");
-    let reached = [total.ok, total.duplicate, total.refused, total.timed_out, total.deleted, total.ended];
+    let reached = [
+        total.ok,
+        total.duplicate,
+        total.refused,
+        total.timed_out,
+        total.deleted,
+        total.not_deleted_in_time,
+        total.ended,
+    ];
     assert!(reached.iter().all(|&count| count > 1_000), "every kind of answer is reached often: {total:?}");
 }
 

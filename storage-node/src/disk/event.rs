@@ -44,6 +44,8 @@ pub(crate) enum Event {
     OpenSession { session: Arc<LeaderSession> },
     /// A follower told how far it is: the session has the newest that it told.
     FollowerAck { session: Arc<LeaderSession> },
+    /// A follower told where its log begins: the session has the newest that it told.
+    FollowerStart { session: Arc<LeaderSession> },
     /// A follower's session is over.
     SessionEnded { session: Arc<LeaderSession> },
     /// The leader said something in a session of this copy.
@@ -132,6 +134,8 @@ pub(crate) struct DeleteRecords {
     pub(crate) id: TopicPartition,
     /// `None`: up to the high watermark.
     pub(crate) before: Option<Offset>,
+    /// Monotonic; until when the client waits for the replicas.
+    pub(crate) deadline: Millis,
     pub(crate) reply: oneshot::Sender<Result<Offset, DeleteRecordsError>>,
     pub(crate) permit: Permit,
 }

@@ -226,6 +226,9 @@ impl Running {
             Event::FollowerAck { session } => {
                 self.with_slot(session.partition.id(), |slot| slot.on_follower_ack(&session));
             }
+            Event::FollowerStart { session } => {
+                self.with_slot(session.partition.id(), |slot| slot.on_follower_start(&session));
+            }
             Event::SessionEnded { session } => {
                 self.with_slot(session.partition.id(), |slot| slot.on_session_ended(&session));
             }

@@ -193,7 +193,8 @@ impl Slot {
     pub(crate) fn delete_records(&mut self, request: DeleteRecords) {
         let ticket = self.new_ticket();
         self.waiting.insert(ticket, Waiting::Delete(request.reply));
-        self.step(Input::DeleteRecords { ticket, before: request.before });
+        let DeleteRecords { before, deadline, .. } = request;
+        self.step(Input::DeleteRecords { ticket, before, deadline });
         drop(request.permit);
     }
 
@@ -344,6 +345,7 @@ impl Slot {
                 Action::Ack { session, appended, flushed } => {
                     self.replicating.ack(session, appended, flushed, self.settings.replica.flush);
                 }
+                Action::TellStart { session, log_start } => self.replicating.tell_start(session, log_start),
                 Action::AnswerSession { session, answer } => self.answer_session(session, answer),
                 Action::EndSession { session } => self.replicating.end_session(session),
                 Action::ProposeIsr { leader_epoch, partition_epoch, isr } => {

@@ -149,6 +149,7 @@ impl From<DeleteRecordsError> for KafkaError {
         let code = match error {
             DeleteRecordsError::NotLeader => ErrorCode::NotLeaderOrFollower,
             DeleteRecordsError::OffsetOutOfRange { .. } => ErrorCode::OffsetOutOfRange,
+            DeleteRecordsError::TimedOut | DeleteRecordsError::Busy => ErrorCode::RequestTimedOut,
             DeleteRecordsError::WriteRefused | DeleteRecordsError::LogFailed => ErrorCode::KafkaStorageError,
         };
         Self::new(code, error.to_string())

@@ -281,12 +281,17 @@ impl PartitionHandle {
         describe_followers(&self.shared.queue, of).await.pop()
     }
 
-    /// Moves the log's start to `before`, or to the high watermark. The new start.
-    pub(crate) async fn delete_records(&self, before: Option<Offset>) -> Result<Offset, DeleteRecordsError> {
+    /// Moves the log's start to `before`, or to the high watermark, and waits until `deadline`, in monotonic milliseconds, for
+    /// the replicas to follow. The least of their starts.
+    pub(crate) async fn delete_records(
+        &self,
+        before: Option<Offset>,
+        deadline: Millis,
+    ) -> Result<Offset, DeleteRecordsError> {
         let gone = DeleteRecordsError::NotLeader;
         let (reply, answer) = oneshot::channel();
         let permit = self.shared.queue.permit(0).await.map_err(|_| gone)?;
-        let event = DeleteRecords { id: self.shared.id, before, reply, permit };
+        let event = DeleteRecords { id: self.shared.id, before, deadline, reply, permit };
         self.shared.queue.push(Event::DeleteRecords(event)).map_err(|_| gone)?;
         answer.await.unwrap_or(Err(gone))
     }

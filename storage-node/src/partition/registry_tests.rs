@@ -335,7 +335,7 @@ async fn below_the_reserve_producers_are_refused_until_there_is_room() {
     disk.set_capacity(Some(CAPACITY));
     wait_for_refusal(&world, true).await;
     assert_eq!(world.read(0), [(0, value(1, 0))], "it can be read");
-    let deleted = world.handle(0).delete_records(None).await;
+    let deleted = world.handle(0).delete_records(None, Millis(WAIT_MS)).await;
     assert_eq!(deleted, Ok(Offset(1)), "and shortened");
     filler.set_len(0).unwrap();
     wait_for_refusal(&world, false).await;
@@ -371,11 +371,11 @@ async fn a_start_that_finds_no_room_does_not_take_the_partition_offline() {
     let world = world.power_cut(&disk, 2).await;
     disk.set_capacity(Some(disk.used_bytes()));
     let handle = world.handle(0);
-    let refused = handle.delete_records(Some(Offset(2))).await;
+    let refused = handle.delete_records(Some(Offset(2)), Millis(WAIT_MS)).await;
     assert_eq!(refused, Err(storage_node_core::DeleteRecordsError::WriteRefused));
     assert_eq!(handle.view().check_leader(-1), Ok(()));
     disk.set_capacity(None);
-    assert_eq!(handle.delete_records(Some(Offset(2))).await, Ok(Offset(2)));
+    assert_eq!(handle.delete_records(Some(Offset(2)), Millis(WAIT_MS)).await, Ok(Offset(2)));
     world.produce(0, Acks::All, 1, 3).await.unwrap();
     world.partitions.close().await;
 }
@@ -419,7 +419,10 @@ async fn closing_answers_everybody() {
     let header = BatchHeader::parse(&bytes).unwrap();
     let refused = handle.produce(ValidBatch { bytes, header }, Acks::All, Millis(WAIT_MS)).await;
     assert_eq!(refused.map(|_| ()).unwrap_err(), ProduceError::NotLeader);
-    assert_eq!(handle.delete_records(None).await, Err(storage_node_core::DeleteRecordsError::NotLeader));
+    assert_eq!(
+        handle.delete_records(None, Millis(WAIT_MS)).await,
+        Err(storage_node_core::DeleteRecordsError::NotLeader)
+    );
 }
 
 /// Removing the files of a large log takes long.

@@ -1,6 +1,6 @@
 //! One session as the follower's node holds it: what its log thread and its lane share.
 //!
-//! Acknowledgements are folded into the newest that was not sent yet, and marks without records into the newest that was
+//! Acknowledgements, and starts of the log, are folded into the newest that was not sent yet, and marks without records into the newest that was
 //! not worked off yet.
 
 use std::sync::Arc;
@@ -35,6 +35,8 @@ struct State {
     open: Option<OpenSession>,
     expected: Expected,
     ack: Option<(Offset, Offset)>,
+    /// Where the log begins, until it is told.
+    log_start: Option<Offset>,
     credit_bytes: u64,
     /// What the leader was told last.
     told: (Offset, Offset),
@@ -80,6 +82,7 @@ impl FollowerSession {
             open: None,
             expected,
             ack: None,
+            log_start: None,
             credit_bytes: 0,
             told: (open.log_start, open.log_start),
             withheld_bytes: 0,
@@ -103,12 +106,23 @@ impl FollowerSession {
 
     /// Tells the leader how far the log is, and gives back credit of what was appended.
     pub(crate) fn ack(self: &Arc<Self>, appended: Offset, flushed: Offset, credit_bytes: u64) {
+        self.say(|state| {
+            state.ack = Some((appended, flushed));
+            state.credit_bytes += credit_bytes;
+        });
+    }
+
+    /// Tells the leader where the log begins.
+    pub(crate) fn tell_start(self: &Arc<Self>, log_start: Offset) {
+        self.say(|state| state.log_start = Some(log_start));
+    }
+
+    fn say(self: &Arc<Self>, note: impl FnOnce(&mut State)) {
         let mut state = self.state.lock();
         if state.closed {
             return;
         }
-        state.ack = Some((appended, flushed));
-        state.credit_bytes += credit_bytes;
+        note(&mut state);
         let first = !std::mem::replace(&mut state.queued, true);
         drop(state);
         if first {
@@ -136,6 +150,8 @@ impl FollowerSession {
             return false;
         }
         frames.extend(state.open.take().map(FollowerFrame::Open));
+        let log_start = state.log_start.take();
+        frames.extend(log_start.map(|log_start| FollowerFrame::LogStart { session: self.wire, log_start }));
         let Some((appended, flushed)) = state.ack.take() else { return false };
         state.told = (appended, flushed);
         let mut credit_bytes = std::mem::take(&mut state.credit_bytes);

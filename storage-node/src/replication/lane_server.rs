@@ -5,7 +5,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
-use proto_types::ids::{BrokerEpoch, NodeId};
+use proto_types::ids::{BrokerEpoch, NodeId, Offset};
 use proto_types::replication_api::{
     FollowerFrame, LaneHello, OpenSession, SessionAck, SessionAnswer, SessionId,
 };
@@ -114,6 +114,9 @@ impl ServedLane<'_> {
                     }
                 }
                 Ok(Some(FollowerFrame::Ack(ack))) => self.on_ack(&ack),
+                Ok(Some(FollowerFrame::LogStart { session, log_start })) => {
+                    self.on_log_start(session, log_start);
+                }
                 Ok(Some(FollowerFrame::Close { session })) => self.on_close(session),
                 Ok(None) => return "the follower's node ended it".to_owned(),
                 Err(error) => return error.to_string(),
@@ -154,6 +157,13 @@ impl ServedLane<'_> {
         }
         if ack.credit_bytes > 0 {
             session.wake();
+        }
+    }
+
+    fn on_log_start(&self, id: SessionId, log_start: Offset) {
+        let Some(session) = self.shared.get(id) else { return };
+        if session.on_log_start(log_start) {
+            session.partition.tell(Event::FollowerStart { session: Arc::clone(&session) });
         }
     }
 

@@ -36,6 +36,7 @@ pub(crate) struct LeaderSession {
 #[derive(Debug, Default)]
 struct Heard {
     ack: Option<(Offset, Offset)>,
+    log_start: Option<Offset>,
     credit_bytes: u64,
 }
 
@@ -125,9 +126,19 @@ impl LeaderSession {
         heard.ack.replace((ack.appended, ack.flushed)).is_none()
     }
 
+    /// The follower told where its log begins. True if the replica has to be told; else it is about to look anyway.
+    pub(crate) fn on_log_start(&self, log_start: Offset) -> bool {
+        self.heard.lock().log_start.replace(log_start).is_none()
+    }
+
     /// The newest acknowledgement: appended and flushed end.
     pub(crate) fn take_ack(&self) -> Option<(Offset, Offset)> {
         self.heard.lock().ack.take()
+    }
+
+    /// Where the follower's log begins, if that is news.
+    pub(crate) fn take_log_start(&self) -> Option<Offset> {
+        self.heard.lock().log_start.take()
     }
 
     /// Credit that has come since it was taken last.

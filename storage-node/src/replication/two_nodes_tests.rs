@@ -41,7 +41,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::time::Duration;
 use storage_node_core::image::{ClusterImage, ConfigMap, ImageDelta};
-use storage_node_core::{Acks, ProduceError, Standing};
+use storage_node_core::{Acks, DeleteRecordsError, ProduceError, Standing};
 use tempfile::TempDir;
 use tokio::sync::watch;
 
@@ -216,6 +216,17 @@ impl Node {
         pending.outcome().await
     }
 
+    async fn delete(
+        &self,
+        partition: i32,
+        before: i64,
+        timeout: Duration,
+    ) -> Result<Offset, DeleteRecordsError> {
+        let timeout_ms = i64::try_from(timeout.as_millis()).expect("small");
+        let deadline = Millis(self.clock.monotonic().0 + timeout_ms);
+        self.handle(partition).delete_records(Some(Offset(before)), deadline).await
+    }
+
     /// All bytes of a partition, with the offset after them.
     fn log(&self, partition: i32) -> (Vec<u8>, i64) {
         let handle = self.handle(partition);
@@ -306,6 +317,29 @@ async fn the_follower_has_what_the_leader_has_byte_for_byte() {
         })
         .await;
     }
+    world.close().await;
+}
+
+/// L2: whoever leads next, nobody finds records of which a client was told that they are deleted. Nothing is written meanwhile.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn records_are_deleted_when_the_follower_has_deleted_them_too() {
+    let world = World::start(1, small_limits()).await;
+    let (leader, follower) = (&world.nodes[&1], &world.nodes[&2]);
+    for offset in 0..10 {
+        assert_eq!(leader.produce(0, b"value").await, Ok(Offset(offset)));
+    }
+    for before in [1, 6] {
+        assert_eq!(leader.delete(0, before, LONG).await, Ok(Offset(before)));
+        assert_eq!(follower.handle(0).view().start, Offset(before));
+    }
+    world.network.partition(address(1), address(2));
+    let in_vain = leader.delete(0, 8, Duration::from_millis(200)).await;
+    assert_eq!(in_vain, Err(DeleteRecordsError::TimedOut));
+    assert_eq!((leader.handle(0).view().start, follower.handle(0).view().start), (Offset(8), Offset(6)));
+    world.network.heal(address(1), address(2));
+    assert_eq!(leader.delete(0, 8, LONG).await, Ok(Offset(8)));
+    assert_eq!(follower.handle(0).view().start, Offset(8));
+    assert_eq!(follower.log(0), leader.log(0));
     world.close().await;
 }
 
@@ -482,7 +516,7 @@ async fn a_follower_without_the_state_of_a_producer_follows() {
         assert_eq!(send(sequence).await, Ok(Offset(i64::from(sequence))));
     }
     // The records by which a follower would learn the first sequences are gone.
-    assert_eq!(leader.handle(0).delete_records(Some(Offset(6))).await, Ok(Offset(6)));
+    assert_eq!(leader.delete(0, 6, LONG).await, Ok(Offset(6)));
     world.network.heal(address(1), address(2));
     until("the follower begins at the sixth sequence", || follower.handle(0).view().end == Offset(10)).await;
     assert_eq!(follower.handle(0).view().start, Offset(6));

@@ -27,6 +27,8 @@ pub(crate) struct PartitionGhost {
     pub(crate) leaders: BTreeMap<i32, Run>,
     /// The newest epoch that began with an unclean election, −1 if none did.
     pub(crate) unclean_epoch: i32,
+    /// Below it clients were told, in leader epochs up to the second, that records are deleted.
+    pub(crate) deleted: (i64, i32),
     /// An unclean election was decided, and its winner has not begun yet.
     pub(crate) suspended: bool,
     /// Sequences of idempotent producers in committed batches: where each begins.
@@ -45,7 +47,8 @@ pub(crate) struct Ghost {
 
 impl Ghost {
     pub(crate) fn new(partitions: usize) -> Self {
-        let partition = || PartitionGhost { unclean_epoch: -1, ..PartitionGhost::default() };
+        let partition =
+            || PartitionGhost { unclean_epoch: -1, deleted: (0, -1), ..PartitionGhost::default() };
         Ghost { partitions: (0..partitions).map(|_| partition()).collect(), ..Ghost::default() }
     }
 

@@ -61,6 +61,9 @@ impl World {
             if copy.view.leader_epoch != state.leader_epoch {
                 return Some(format!("{replica} is in another epoch: {:?}", copy.view));
             }
+            if self.winding_down && copy.view.start < led.view.start {
+                return Some(format!("{replica} does not begin at {}: {:?}", led.view.start, copy.view));
+            }
             let same = (copy.view.end, copy.view.high_watermark) == (led.view.end, led.view.end);
             if self.winding_down && !same {
                 return Some(format!("{replica} is not at the end {}: {:?}", led.view.end, copy.view));

@@ -1,7 +1,7 @@
 //! The copies of partitions in a world that fails: thousands of seeded runs of the real [`storage_node_core::Replica`]s,
 //! leaders and followers, under the real controller state and plans, over model logs and a model network. Nodes crash and
 //! lose what was not synced, pause, stop, are cut off; metadata is late or skipped; in-sync proposals are lost, repeated
-//! and late; replicas are moved; leaders are elected, also uncleanly. The rules R1 to R11 hold all the time (`ghost`,
+//! and late; replicas are moved; leaders are elected, also uncleanly. The rules R1 to R11 and L2 hold all the time (`ghost`,
 //! `rules`), and after the faults everything must heal (`heal`).
 //!
 //! `WEIR_SEEDS=N` sets the number of runs, `WEIR_SEED=S` repeats one. Seeds that once found something are in `seeds.txt`
@@ -50,6 +50,11 @@ const MARKS: &[&str] = &[
     "config changed",
     "controller moved",
     "cut",
+    "deletion refused: full disk",
+    "deletion refused: log failed",
+    "deletion refused: not leader",
+    "deletion refused: out of range",
+    "deletion refused: timed out",
     "election by request",
     "fenced though alive",
     "frame of a session that is over",
@@ -72,6 +77,7 @@ const MARKS: &[&str] = &[
     "log failed",
     "logs diverged",
     "metadata skipped",
+    "move of the start refused",
     "no leader",
     "outcome of a proposal unknown",
     "paused",

@@ -5,7 +5,7 @@ use proto_types::controller_api::{
     AlterConfigs, AlterReassignments, AlterResource, ConfigOp, ConfigOpKind, ElectLeaders, ElectionKind,
     Reassignment, ResourceRef,
 };
-use proto_types::ids::{NodeId, Offset, PartitionIndex};
+use proto_types::ids::{Millis, NodeId, Offset, PartitionIndex};
 use storage_node_core::Input;
 
 use crate::faults::Mishap;
@@ -129,7 +129,8 @@ impl World {
             _ => Some(Offset(start + self.rng.below((high_watermark - start + 2) as usize) as i64)),
         };
         self.deleted = true;
-        self.step(node, partition, Input::DeleteRecords { ticket, before });
+        let deadline = Millis(self.now + self.nodes[node].clock + self.rng.below(2_000) as i64);
+        self.step(node, partition, Input::DeleteRecords { ticket, before, deadline });
     }
 
     fn reassign(&mut self, partition: usize) {

@@ -1,12 +1,13 @@
-//! The rules R1 to R11, checked where something happens that could break them; `check_logs` compares everything with
+//! The rules R1 to R11 and L2 (deleted records stay deleted), checked where something happens that could break them; `check_logs` compares everything with
 //! everything from time to time.
 
 use proto_types::controller_api::ProposedIsr;
 use proto_types::ids::{BrokerEpoch, NodeId, Offset};
 use proto_types::metadata::PartitionState;
-use storage_node_core::{Acks, ProduceError, Produced, Standing, View};
+use storage_node_core::{Acks, DeleteRecordsError, ProduceError, Produced, Standing, Ticket, View};
 
 use crate::log::ModelLog;
+use crate::node::Pending;
 use crate::shell::is_promise;
 use crate::world::World;
 
@@ -158,6 +159,16 @@ impl World {
             return;
         }
         let log = &copy.log;
+        let (deleted, told_in) = ghost.deleted;
+        if ghost.suspended {
+            ghost.deleted = (0, -1);
+        } else {
+            assert!(
+                epoch <= told_in || log.start >= deleted,
+                "L2: node {node} leads in epoch {epoch} and begins at {}; a client was told in epoch {told_in} that all below {deleted} is deleted",
+                log.start
+            );
+        }
         let shown = copy.live.as_ref().expect("it leads").replica.positions().high_watermark.0;
         let durable = if os { log.end() } else { log.flushed };
         if ghost.suspended {
@@ -321,6 +332,30 @@ impl World {
         self.ghost.mark("acknowledged");
     }
 
+    /// A client is told what became of its wish to delete records.
+    pub(crate) fn records_deleted(
+        &mut self,
+        node: usize,
+        partition: usize,
+        ticket: Ticket,
+        result: Result<Offset, DeleteRecordsError>,
+    ) {
+        let Some(live) = self.nodes[node].live(partition) else { return };
+        let pending = live.pending.remove(&ticket);
+        let asked = matches!(pending, Some(Pending::Delete));
+        assert!(asked, "C5: answered twice, or somebody who did not ask: {ticket:?}");
+        let epoch = live.view.leader_epoch.0;
+        let low_watermark = match result {
+            Ok(low_watermark) => low_watermark.0,
+            Err(error) => return self.ghost.mark(mark_of_deletion(error)),
+        };
+        self.ghost.mark("records deleted");
+        let ghost = &mut self.ghost.partitions[partition];
+        if epoch >= ghost.unclean_epoch {
+            ghost.deleted = (ghost.deleted.0.max(low_watermark), ghost.deleted.1.max(epoch));
+        }
+    }
+
     /// A consumer reads what a copy shows.
     pub(crate) fn consume(&mut self, number: usize, node: usize, partition: usize) {
         let anywhere = self.consumers[number].anywhere;
@@ -424,6 +459,18 @@ fn check_matching(partition: usize, (a, log_a): (usize, &ModelLog), (b, log_b): 
             std::cmp::Ordering::Equal => (i, j) = (i - 1, j - 1),
             std::cmp::Ordering::Greater => i -= 1,
         }
+    }
+}
+
+/// A mark for each refusal that somebody who deletes records can get.
+fn mark_of_deletion(error: DeleteRecordsError) -> &'static str {
+    match error {
+        DeleteRecordsError::NotLeader => "deletion refused: not leader",
+        DeleteRecordsError::OffsetOutOfRange { .. } => "deletion refused: out of range",
+        DeleteRecordsError::TimedOut => "deletion refused: timed out",
+        DeleteRecordsError::Busy => "deletion refused: busy",
+        DeleteRecordsError::WriteRefused => "deletion refused: full disk",
+        DeleteRecordsError::LogFailed => "deletion refused: log failed",
     }
 }
 

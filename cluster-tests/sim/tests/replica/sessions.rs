@@ -31,6 +31,11 @@ pub(crate) enum Frame {
         flushed: Offset,
         credit: u64,
     },
+    LogStart {
+        partition: usize,
+        session: SessionKey,
+        log_start: Offset,
+    },
     Close {
         partition: usize,
         session: SessionKey,
@@ -269,6 +274,12 @@ impl World {
                 );
                 self.run_pumps(node, partition);
             }
+            Frame::LogStart { partition, session, log_start } => {
+                let Some(live) = self.nodes[node].live(partition) else { return };
+                let of = |leading: &&Leading| leading.lane == lane && leading.session == session;
+                let Some(key) = live.leading.iter().find(of).map(|leading| leading.key) else { return };
+                self.step(node, partition, Input::FollowerStart { session: key, log_start });
+            }
             Frame::Close { partition, session } => {
                 let Some(live) = self.nodes[node].live(partition) else { return };
                 let of = |leading: &mut Leading| leading.lane == lane && leading.session == session;
@@ -337,7 +348,7 @@ impl World {
                 live.following.retain(|following| following.session != session);
                 self.step(node, partition, Input::SessionLost { session });
             }
-            Frame::Open { .. } | Frame::Ack { .. } | Frame::Close { .. } => {
+            Frame::Open { .. } | Frame::Ack { .. } | Frame::LogStart { .. } | Frame::Close { .. } => {
                 panic!("a follower's frame at a follower")
             }
         }
@@ -376,6 +387,20 @@ impl World {
         let lane = following.lane;
         let frame = Frame::Ack { partition, session, appended, flushed, credit };
         self.send_frame(lane, Side::Leader, frame);
+    }
+
+    pub(crate) fn tell_start(
+        &mut self,
+        node: usize,
+        partition: usize,
+        session: SessionKey,
+        log_start: Offset,
+    ) {
+        let Some(live) = self.nodes[node].live(partition) else { return };
+        let found = live.following.iter().find(|following| following.session == session);
+        if let Some(lane) = found.map(|following| following.lane) {
+            self.send_frame(lane, Side::Leader, Frame::LogStart { partition, session, log_start });
+        }
     }
 
     pub(crate) fn close_session(&mut self, node: usize, partition: usize, session: SessionKey) {

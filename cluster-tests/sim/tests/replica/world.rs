@@ -492,6 +492,10 @@ impl World {
             }
             Action::AssignEpoch { epoch, start } => self.leader_begins(node, partition, epoch.0, start),
             Action::Flush => self.flush(node, partition),
+            Action::MoveStart { .. } if self.happens(self.plan.faults.append_refused) => {
+                self.ghost.mark("move of the start refused");
+                self.step(node, partition, Input::StartRefused);
+            }
             Action::MoveStart { start } => {
                 self.copy(node, partition).log.set_start(start.0);
                 self.ghost.mark("start moved");
@@ -513,10 +517,7 @@ impl World {
             }
             Action::Reply { ticket, result } => self.reply(node, partition, ticket, result),
             Action::RecordsDeleted { ticket, result } => {
-                if result.is_ok() {
-                    self.ghost.mark("records deleted");
-                }
-                self.nodes[node].live(partition).and_then(|live| live.pending.remove(&ticket));
+                self.records_deleted(node, partition, ticket, result);
             }
             Action::Publish(view) => {
                 self.published(node, partition, view);
@@ -529,6 +530,9 @@ impl World {
             Action::CloseSession { session } => self.close_session(node, partition, session),
             Action::Ack { session, appended, flushed } => {
                 self.ack(node, partition, session, appended, flushed)
+            }
+            Action::TellStart { session, log_start } => {
+                self.tell_start(node, partition, session, log_start);
             }
             Action::AnswerSession { session, answer } => {
                 self.answer_session(node, partition, session, answer)

@@ -38,6 +38,7 @@ impl Replica {
             FromLeader::Marks(marks) => {
                 if following.begun(session).is_some() {
                     following.on_progress();
+                    let marks = following.on_marks(marks);
                     self.take_over(marks, actions);
                 }
             }

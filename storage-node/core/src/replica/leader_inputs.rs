@@ -2,7 +2,7 @@
 //! copy that does not lead they change nothing.
 
 use log_engine_core::EpochHistory;
-use proto_types::ids::Millis;
+use proto_types::ids::{Millis, Offset};
 use proto_types::replication_api::SessionAnswer;
 
 use super::{OfflineReason, Replica, Role};
@@ -42,6 +42,12 @@ impl Replica {
     pub(super) fn on_follower_ack(&mut self, now: Millis, ack: FollowerAck) {
         if let Role::Leader(leader) = &mut self.role {
             leader.followers.on_ack(ack, leader_end(&self.positions, &self.config), now);
+        }
+    }
+
+    pub(super) fn on_follower_start(&mut self, session: SessionKey, log_start: Offset) {
+        if let Role::Leader(leader) = &mut self.role {
+            leader.followers.on_start(session, log_start);
         }
     }
 

@@ -9,10 +9,11 @@
 
 mod world;
 
+use proto_types::ids::Offset;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
-use storage_node_core::{Acks, ReplicaConfig, Standing};
-use world::{CONFIG, World};
+use storage_node_core::{Acks, DeleteRecordsError, Input, ReplicaConfig, Standing};
+use world::{CONFIG, DELETE_MS, World};
 
 fn led_by_one(count: i32) -> World {
     let isr: Vec<i32> = (1..=count).collect();
@@ -250,8 +251,8 @@ fn t12_a_follower_behind_the_start_begins_anew_and_can_lead() {
         world.produce(1, Acks::All);
     }
     world.settle();
-    let ticket = storage_node_core::Ticket(9_999);
-    world.step(1, storage_node_core::Input::DeleteRecords { ticket, before: None });
+    let deletion = world.delete(1, 6);
+    assert_eq!(world.deleted[&deletion], Ok(Offset(6)), "the other is not in sync");
     world.cut.clear();
     world.tell(2);
     world.settle();
@@ -262,6 +263,49 @@ fn t12_a_follower_behind_the_start_begins_anew_and_can_lead() {
     world.settle();
     assert!(world.acknowledged[&record]);
     world.check_healed();
+}
+
+/// L2: who is told that records are deleted never finds them again, whoever leads next. On an idle partition too.
+#[test]
+fn records_are_deleted_when_no_replica_in_sync_has_them_any_more() {
+    let mut world = led_by_one(3);
+    for _ in 0..5 {
+        world.produce(1, Acks::All);
+    }
+    world.settle();
+    world.cut.insert((1, 3));
+    let deletion = world.delete(1, 4);
+    world.settle();
+    assert_eq!(world.nodes.values().map(|node| node.start).collect::<Vec<_>>(), [4, 4, 0]);
+    assert_eq!(world.deleted.get(&deletion), None, "the third has not heard of it");
+    world.cut.clear();
+    world.settle();
+    assert_eq!(world.deleted[&deletion], Ok(Offset(4)));
+    for leader in [2, 3] {
+        world.elect(leader, &[2, 3]);
+        assert_eq!(world.nodes[&leader].replica.view().start, Offset(4));
+    }
+}
+
+/// With too few in sync somebody else may be eligible, who still has the records.
+#[test]
+fn too_few_in_sync_cannot_tell_that_records_are_deleted() {
+    let mut world = World::new(3, ReplicaConfig { min_insync: 2, ..CONFIG });
+    world.elect(1, &[1, 2, 3]);
+    world.produce(1, Acks::All);
+    world.settle();
+    world.cut.extend([(1, 2), (1, 3)]);
+    world.decide(1, &[1]);
+    world.tell(1);
+    let deletion = world.delete(1, 1);
+    assert_eq!((world.nodes[&1].start, world.deleted.get(&deletion)), (1, None));
+    world.now += DELETE_MS;
+    world.step(1, Input::Tick);
+    assert_eq!(world.deleted[&deletion], Err(DeleteRecordsError::TimedOut));
+    let again = world.delete(1, 1);
+    world.decide(2, &[2]);
+    world.tell(1);
+    assert_eq!(world.deleted[&again], Err(DeleteRecordsError::NotLeader));
 }
 
 /// Compaction drops a tombstone while a follower is away (T-98): it starts over, and whoever copied from there on knows of it
@@ -282,7 +326,7 @@ fn t98_whoever_was_away_while_a_tombstone_went_starts_over() {
     world.settle();
     // What is in the log the model does not look at: the follower has 1 record, and the tombstone was the fourth.
     world.node(1).dropped_to = 3;
-    world.step(1, storage_node_core::Input::Tick);
+    world.step(1, Input::Tick);
     world.start(2);
     world.tell(2);
     world.settle();
@@ -296,7 +340,7 @@ fn t98_whoever_was_away_while_a_tombstone_went_starts_over() {
     assert_eq!((world.nodes[&3].started_over, world.nodes[&3].lost_committed), (1, 0));
     // Who has copied beyond it is left alone, also when more of that is dropped.
     world.node(2).dropped_to = 5;
-    world.step(2, storage_node_core::Input::Tick);
+    world.step(2, Input::Tick);
     world.settle();
     assert_eq!(world.nodes[&3].started_over, 1);
     world.start(1);
@@ -335,7 +379,7 @@ fn t34_a_leader_that_is_cut_off_acknowledges_nothing() {
     let record = world.produce(1, Acks::All);
     world.settle();
     world.now += 100_000;
-    world.step(1, storage_node_core::Input::Tick);
+    world.step(1, Input::Tick);
     world.settle();
     assert_eq!(world.acknowledged.get(&record), None);
     world.controller_accepts = true;

@@ -7,14 +7,16 @@ use log_engine_core::{EpochHistory, ProducerStates};
 use proto_types::ids::{BrokerEpoch, LeaderEpoch, Millis, NodeId, Offset, PartitionEpoch};
 use proto_types::replication_api::{Marks, SessionAnswer};
 use storage_node_core::{
-    Acks, Action, FlushMode, FollowerAck, FromLeader, Input, IsrAnswered, IsrOutcome, LeaderBatches,
-    LogFacts, NewEpoch, OpenSession, ProduceError, Proposal, Pump, PumpStep, Replica, ReplicaConfig,
-    SessionKey, Ticket, View,
+    Acks, Action, DeleteRecordsError, FlushMode, FollowerAck, FromLeader, Input, IsrAnswered, IsrOutcome,
+    LeaderBatches, LogFacts, NewEpoch, OpenSession, ProduceError, Proposal, Pump, PumpStep, Replica,
+    ReplicaConfig, SessionKey, Ticket, View,
 };
 
 /// The longest pause after which a follower asks again; what takes longer is not waited for.
 const PAUSE_MS_MAX: i64 = 1_000;
 const PAUSES_MAX: usize = 20;
+/// How long who deletes records waits.
+pub(crate) const DELETE_MS: i64 = 500_000;
 /// More than any test sends.
 const CREDIT: u64 = 1 << 30;
 
@@ -65,6 +67,7 @@ struct LeaderSession {
 enum Said {
     Open(OpenSession, SessionKey),
     Ack(SessionKey, i64, i64),
+    Start(SessionKey, i64),
     Close(SessionKey),
     Answer(SessionKey, SessionAnswer),
     Batches(SessionKey, i64, Vec<Batch>, Marks),
@@ -83,6 +86,8 @@ pub(crate) struct World {
     pub(crate) nodes: BTreeMap<i32, Node>,
     pub(crate) state: NewEpoch,
     pub(crate) acknowledged: BTreeMap<u64, bool>,
+    /// Answers to requests to delete records.
+    pub(crate) deleted: BTreeMap<u64, Result<Offset, DeleteRecordsError>>,
     /// Messages between these, in either direction, stay where they are.
     pub(crate) cut: BTreeSet<(i32, i32)>,
     /// Whether disks finish flushes.
@@ -111,6 +116,7 @@ impl World {
             nodes,
             state,
             acknowledged: BTreeMap::new(),
+            deleted: BTreeMap::new(),
             cut: BTreeSet::new(),
             disks_flush: true,
             controller_accepts: true,
@@ -162,6 +168,14 @@ impl World {
             Proposal { ticket: Ticket(record), acks, offsets: 1, max_timestamp: 0, producer: None, deadline };
         self.step(id, Input::Propose(proposal));
         record
+    }
+
+    /// A client wants everything below an offset gone at a node.
+    pub(crate) fn delete(&mut self, id: i32, before: i64) -> u64 {
+        self.next += 1;
+        let (ticket, deadline) = (Ticket(self.next), Millis(self.now + DELETE_MS));
+        self.step(id, Input::DeleteRecords { ticket, before: Some(Offset(before)), deadline });
+        ticket.0
     }
 
     /// Everything that is on its way arrives, flushes end, pauses pass, until nothing moves any more or only the metadata
@@ -300,6 +314,10 @@ impl World {
                 let (appended, flushed) = (Offset(appended), Offset(flushed));
                 self.step(to, Input::FollowerAck(FollowerAck { session, appended, flushed }));
             }
+            Said::Start(session, log_start) => {
+                let log_start = Offset(log_start);
+                self.step(to, Input::FollowerStart { session, log_start });
+            }
             Said::Close(session) => {
                 self.node(to).followers.remove(&session);
                 self.step(to, Input::SessionEnded { session });
@@ -408,7 +426,9 @@ impl World {
                 };
                 self.acknowledged.extend(told.map(|told| (ticket.0, told)));
             }
-            Action::RecordsDeleted { result, .. } => assert!(result.is_ok()),
+            Action::RecordsDeleted { ticket, result } => {
+                self.deleted.insert(ticket.0, result);
+            }
             Action::Publish(view) => assert_eq!(view, node.replica.view()),
             Action::OpenSession { leader, session, leader_epoch, log_start, log_end, last_epoch } => {
                 node.following = Some((session, leader.0));
@@ -435,6 +455,11 @@ impl World {
                 let leader = node.following.filter(|(own, _)| *own == session).map(|(_, leader)| leader);
                 let key = self.key_of(id, session);
                 self.send(id, leader.unwrap(), Said::Ack(key, appended.0, flushed.0));
+            }
+            Action::TellStart { session, log_start } => {
+                let leader = node.following.filter(|(own, _)| *own == session).map(|(_, leader)| leader);
+                let key = self.key_of(id, session);
+                self.send(id, leader.unwrap(), Said::Start(key, log_start.0));
             }
             Action::AnswerSession { session, answer } => self.answer_session(id, session, answer),
             Action::EndSession { session } => {

@@ -98,6 +98,13 @@ impl Replicating {
         session.ack(appended, flushed, std::mem::take(&mut self.credit_bytes));
     }
 
+    /// Tells the leader where this copy begins.
+    pub(super) fn tell_start(&self, key: SessionKey, log_start: Offset) {
+        if let Some(session) = self.following.as_ref().filter(|session| session.key == key) {
+            session.tell_start(log_start);
+        }
+    }
+
     pub(super) fn end_session(&mut self, key: SessionKey) {
         if let Some(session) = self.forget_follower(key) {
             session.close();
@@ -136,6 +143,13 @@ impl Slot {
     pub(crate) fn on_follower_ack(&mut self, session: &LeaderSession) {
         if let Some((appended, flushed)) = session.take_ack() {
             self.step(Input::FollowerAck(FollowerAck { session: session.key, appended, flushed }));
+        }
+    }
+
+    /// A follower told where its log begins.
+    pub(crate) fn on_follower_start(&mut self, session: &LeaderSession) {
+        if let Some(log_start) = session.take_log_start() {
+            self.step(Input::FollowerStart { session: session.key, log_start });
         }
     }
 
