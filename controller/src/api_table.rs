@@ -15,6 +15,7 @@ use crate::proposer::Proposer;
 use crate::quorum::state_machine::StateView;
 use crate::quorum::type_config::TypeConfig;
 use crate::quorum::voters::Voters;
+use crate::room::Room;
 use proto_types::controller_api::{ControllerReply, ControllerRequest, FeedRequest};
 use proto_types::error::{ControllerError, Reason, Rejection};
 use proto_types::ids::{CoordinatorId, MetadataIndex, NodeId};
@@ -38,6 +39,7 @@ pub(crate) struct Services {
     pub(crate) voters: Voters<TypeConfig>,
     pub(crate) view: StateView,
     pub(crate) metrics: ControllerMetrics,
+    pub(crate) room: Room,
     pub(crate) cluster_id: String,
     pub(crate) session_ms: u64,
     pub(crate) heartbeat_ms: u64,

@@ -2,6 +2,7 @@
 //! snapshots, sessions, the feed.
 
 mod breakdown;
+mod room;
 mod voters;
 
 mod coordinators;
@@ -94,7 +95,7 @@ impl Quorum {
         config.join = id > self.formed;
         (self.adjust)(&mut config);
         let network = self.network.clone();
-        start_on(config, &mut Registry::default(), move |router| {
+        start_on(config, &mut Registry::default(), room::space_of, move |router| {
             let limits = Limits { call_bytes_max: 20 << 20, ..Limits::default() };
             let identity = Identity::new(CLUSTER, Role::Controller, id).expect("valid");
             let metrics = TransportMetrics::unregistered();

@@ -139,6 +139,9 @@ pub struct LimitsConfig {
     pub request_bytes_max: usize,
     /// Changes kept in memory for the feed; a follower further behind gets a snapshot.
     pub feed_changes_max: usize,
+    /// Bytes of the disk that are kept free for deletions and what the cluster does by itself, on a small disk a
+    /// thirty-second of it; 0 keeps none.
+    pub reserve_bytes: u64,
 }
 
 /// How long things may take.
@@ -256,6 +259,8 @@ impl Default for LimitsConfig {
             requests_per_batch_max: 256,
             request_bytes_max: 1 << 20,
             feed_changes_max: 100_000,
+            // The largest log entries, and a snapshot beside the one that it replaces.
+            reserve_bytes: 64 << 20,
         }
     }
 }

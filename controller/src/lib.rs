@@ -22,6 +22,7 @@ mod liveness;
 mod metrics;
 mod node;
 mod proposer;
+mod room;
 
 pub use config::{Config, Voter};
 pub use data_dir::DataDirError;

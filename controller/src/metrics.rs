@@ -29,6 +29,8 @@ pub(crate) struct ControllerMetrics {
     isr_expands: Counter,
     reassignments_ended: Counter,
     pub(crate) feed_followers: Gauge,
+    disk_free_bytes: Gauge,
+    disk_full: Gauge,
     pub(crate) leader: Gauge,
     pub(crate) term: Gauge,
     applied_index: Gauge,
@@ -85,6 +87,8 @@ impl ControllerMetrics {
             isr_expands: Counter::default(),
             reassignments_ended: Counter::default(),
             feed_followers: Gauge::default(),
+            disk_free_bytes: Gauge::default(),
+            disk_full: Gauge::default(),
             leader: Gauge::default(),
             term: Gauge::default(),
             applied_index: Gauge::default(),
@@ -140,6 +144,8 @@ impl ControllerMetrics {
         let m = self;
         let gauges = [
             ("feed_followers", "Nodes that follow the metadata here", &m.feed_followers),
+            ("disk_free_bytes", "Bytes that are free on the controller's disk", &m.disk_free_bytes),
+            ("disk_full", "1 while the reserve is reached and nothing is created", &m.disk_full),
             ("leader", "1 if this controller leads the quorum", &m.leader),
             ("term", "Raft's term", &m.term),
             ("applied_index", "Index of the newest applied metadata", &m.applied_index),
@@ -199,6 +205,12 @@ impl ControllerMetrics {
         self.partitions_under_min_isr.set(count(under_min));
         self.partitions_imbalanced.set(count(imbalanced));
         self.partitions_reassigning.set(count(moving));
+    }
+
+    /// Shows how much room the disk has.
+    pub(crate) fn show_room(&self, free_bytes: u64, is_low: bool) {
+        self.disk_free_bytes.set(i64::try_from(free_bytes).unwrap_or(i64::MAX));
+        self.disk_full.set(i64::from(is_low));
     }
 
     /// Counts what happened at partitions.

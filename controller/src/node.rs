@@ -15,6 +15,7 @@ use crate::quorum::rpc::{self, RaftSlot};
 use crate::quorum::state_machine::{StateMachine, StateView};
 use crate::quorum::type_config::{Member, Raft, TypeConfig};
 use crate::quorum::voters::{Voters, VotersConfig};
+use crate::room::{self, Room, SpaceOf};
 use controller_core::ClusterState;
 use openraft::async_runtime::WatchReceiver;
 use openraft::errors::{InitializeError, RaftError};
@@ -55,7 +56,7 @@ pub async fn start(
     let registry = registry.sub_registry_with_prefix("weir_controller");
     let transport_metrics = TransportMetrics::register(registry);
     let listen = config.listen;
-    start_on(config, registry, move |router| {
+    start_on(config, registry, room::space_of, move |router| {
         let keys = NodeKeys::load_or_create(&keys_path)?.endpoint("control");
         let mut endpoint = EndpointConfig::new(listen, credentials, keys);
         endpoint.limits = TransportLimits {
@@ -78,10 +79,12 @@ fn check_certificate(config: &Config, found: &Identity) -> Result<(), StartError
     Err(StartError::WrongCertificate { found: found.clone(), expected })
 }
 
-/// The same over any transport: `bind` makes it for the table of what we answer.
+/// The same over any transport and with any disk: `bind` makes the former for the table of what we answer, `space_of`
+/// tells the room on the latter.
 pub(crate) async fn start_on(
     config: Config,
     registry: &mut Registry,
+    space_of: SpaceOf,
     bind: impl FnOnce(Router) -> Result<Arc<dyn Transport>, StartError>,
 ) -> Result<ControllerHandle, StartError> {
     let metrics = ControllerMetrics::register(registry);
@@ -114,6 +117,9 @@ pub(crate) async fn start_on(
     let stop = CancellationToken::new();
     let tasks = TaskTracker::new();
     let services = start_services(&config, &raft, &view, &data.peers, &metrics, &stop, &tasks);
+    let watched = (space_of, config.limits.reserve_bytes);
+    let room = services.room.clone();
+    tasks.spawn(room.watch(config.data_dir.clone(), watched, metrics.clone(), stop.clone()));
     tasks.spawn(watch_gauges(raft.clone(), view.clone(), metrics, stop.clone()));
     let filled = services_slot.set(services);
     assert!(filled.is_ok(), "services are started once");
@@ -256,6 +262,7 @@ fn start_services(
         liveness,
         view: view.clone(),
         metrics: metrics.clone(),
+        room: Room::default(),
         cluster_id: config.cluster_id.clone(),
         session_ms: config.sessions.session_ms,
         heartbeat_ms: config.sessions.heartbeat_ms,

@@ -13,9 +13,13 @@ pub(crate) async fn handle(
 ) -> Result<ControllerReply, ControllerError> {
     check_storage_node(call)?;
     let timeout_ms = if request.validate_only { 0 } else { request.timeout_ms };
+    let room = services.room.clone();
     let (results, index) = services
         .proposer
-        .propose(move |state, inputs| plan::create_partitions(state, &request, inputs))
+        .propose(move |state, inputs| {
+            room.check()?;
+            plan::create_partitions(state, &request, inputs)
+        })
         .await?;
     if results.iter().any(Result::is_ok) {
         services.wait_applied(call, index, timeout_ms).await;

@@ -1,0 +1,69 @@
+//! Controllers whose disk fills up.
+
+use super::{Quorum, created, plain};
+use crate::room::Space;
+use proto_types::controller_api::*;
+use proto_types::error::{ControllerError, Reason, Rejection};
+use std::io;
+use std::path::Path;
+use std::time::Duration;
+
+/// Takes a part of the room of the disk where it lies.
+const BALLAST: &str = "ballast";
+
+/// The room beside the ballast.
+pub(super) fn space_of(directory: &Path) -> io::Result<Space> {
+    let available_bytes = if directory.join(BALLAST).exists() { 1_000 } else { 1 << 30 };
+    Ok(Space { total_bytes: 1 << 40, available_bytes })
+}
+
+fn is_refused(answer: &Result<ControllerReply, ControllerError>) -> bool {
+    matches!(
+        answer,
+        Err(ControllerError::Rejected(Rejection { reason: Reason::PolicyViolation, message })) if message.contains("nearly full")
+    )
+}
+
+/// On a full disk topics can be deleted, and then created again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn below_the_reserve_topics_are_deleted_but_not_created() {
+    let quorum = Quorum::start(3, plain).await;
+    let epoch = quorum.register(1).await;
+    quorum.unfence(epoch).await;
+    let old = created(quorum.create("old").await);
+    let leader = quorum.leader().await;
+    for dir in &quorum.dirs {
+        std::fs::write(dir.path().join(BALLAST), b"").expect("writable");
+    }
+    let mut names = (0..).map(|n| format!("t{n}"));
+    while !is_refused(&quorum.create(&names.next().expect("endless")).await) {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        quorum.unfence(epoch).await;
+    }
+    let more = MorePartitions { name: "old".into(), count: 9, assignments: vec![] };
+    let more = CreatePartitions { topics: vec![more], validate_only: false, timeout_ms: 0 };
+    let follower = leader % 3 + 1;
+    for id in [leader, follower] {
+        let answer = quorum.ask(id, &ControllerRequest::CreatePartitions(more.clone())).await;
+        let leads = quorum.leader().await == id;
+        assert_eq!(is_refused(&answer), leads, "who does not lead says so: {answer:?}");
+    }
+    let delete = DeleteTopics { topics: vec![TopicRef::Id(old)], timeout_ms: 0 };
+    match quorum.ask_leader(&ControllerRequest::DeleteTopics(delete)).await.expect("answered") {
+        ControllerReply::TopicsDeleted(results) => assert!(results[0].is_ok(), "{results:?}"),
+        other => panic!("{other:?}"),
+    }
+    for dir in &quorum.dirs {
+        std::fs::remove_file(dir.path().join(BALLAST)).expect("removable");
+    }
+    loop {
+        quorum.unfence(epoch).await;
+        let answer = quorum.create("old").await;
+        if !is_refused(&answer) {
+            created(answer);
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    quorum.all_have_topic("old").await;
+}
