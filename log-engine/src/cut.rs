@@ -13,7 +13,7 @@ use crate::data_dir::write_file;
 use crate::disk::OpenMode;
 use crate::error::{FileError, LogError};
 use crate::flushed_ends::FlushedEnd;
-use crate::log::{Log, emptied, is_disk_full};
+use crate::log::{Log, is_disk_full};
 use crate::reader::floor;
 use crate::recovery::remove_segment_files;
 use crate::replay::{forget_phantoms, replay_segment};
@@ -124,16 +124,7 @@ impl Log {
 
     /// Builds the indexes of a segment from its batches again.
     fn walk_anew(&mut self, segment: &Segment, size: u64) -> Result<(), FileError> {
-        {
-            let mut state = segment.state().write();
-            state.index = emptied(segment.base_offset(), &state.index);
-            state.time_index = emptied(segment.base_offset(), &state.time_index);
-            state.size = 0;
-            state.next_offset = segment.base_offset();
-            state.max_timestamp = None;
-            state.first_timestamp = None;
-            state.bytes_since_entry = 0;
-        }
+        segment.forget_batches();
         let path = segment.log().path();
         let file = segment.file(false).map_err(|f| file_error(f, segment))?;
         let mut scan = HeaderScan::new(file, path, 0, size, segment.base_offset(), false);

@@ -137,14 +137,22 @@ impl DataDir {
 
     /// Whether writes that no sync confirmed may be gone: a process that did not stop cleanly had this directory in another
     /// run of the machine than `boot`. Says so until [`remember_boot`](Self::remember_boot); a directory that remembers no
-    /// run was in another one.
-    pub fn may_lack_unflushed(&self, boot: &str) -> Result<bool, FileError> {
+    /// run was in another one, and a run that is not known (`None`) may be any.
+    pub fn may_lack_unflushed(&self, boot: Option<&str>) -> Result<bool, FileError> {
+        Ok(!self.inner.was_clean && !boot.map_or(Ok(false), |boot| self.remembers(boot))?)
+    }
+
+    fn remembers(&self, boot: &str) -> Result<bool, FileError> {
         let remembered = read_file(&*self.inner.disk, &self.inner.path.join(BOOT_FILE), BOOT_BYTES_MAX)?;
-        Ok(!self.inner.was_clean && remembered.as_deref() != Some(boot.as_bytes()))
+        Ok(remembered.as_deref() == Some(boot.as_bytes()))
     }
 
     /// Writes down the machine's present run, once whoever must know what was lost in the last one knows it.
     pub fn remember_boot(&self, boot: &str) -> Result<(), FileError> {
+        // On a full disk it could not be written again.
+        if self.remembers(boot).unwrap_or(false) {
+            return Ok(());
+        }
         write_file(&*self.inner.disk, &self.inner.path, BOOT_FILE, boot.as_bytes())
     }
 
@@ -186,7 +194,8 @@ impl DataDir {
         if self.inner.unclean.load(Ordering::Acquire) {
             return Ok(false);
         }
-        write_file(&*self.inner.disk, &self.inner.path, CLEAN_FILE, b"1\n")?;
+        // Empty, so that it finds room on a full disk.
+        write_file(&*self.inner.disk, &self.inner.path, CLEAN_FILE, b"")?;
         Ok(true)
     }
 
@@ -234,7 +243,11 @@ pub(crate) fn write_file(disk: &dyn Disk, dir: &Path, name: &str, bytes: &[u8]) 
         disk.rename(&tmp, &path)?;
         disk.sync_dir(dir)
     };
-    write().map_err(|e| FileError::new("write", path, e))
+    write().map_err(|e| {
+        // It would keep the room that it got. If it cannot be removed, the next start does it.
+        let _ = disk.remove_file(&tmp);
+        FileError::new("write", path, e)
+    })
 }
 
 /// Reads a whole file that should not be larger than `bytes_max`; `None` if it does not exist.

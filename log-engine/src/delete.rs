@@ -28,7 +28,7 @@ impl Log {
         for segment in segments.iter() {
             self.forget_segment(segment);
         }
-        *self.epochs_written.lock() = u64::MAX;
+        self.epochs_written.lock().version = u64::MAX;
         Ok(detached)
     }
 

@@ -104,8 +104,9 @@ pub trait DiskFile: Send + Sync {
         Ok(self.len()? == 0)
     }
     fn set_len(&self, len: u64) -> io::Result<()>;
-    /// Reserves space beyond the end without changing the length; only a hint, never an error.
-    fn reserve(&self, offset: u64, len: u64);
+    /// Reserves space beyond the end without changing the length; only a hint, never an error. Answers `false` if there is
+    /// not so much room.
+    fn reserve(&self, offset: u64, len: u64) -> bool;
     /// Makes data and length durable. Reports write-back errors since this handle was opened or last synced.
     fn sync(&self) -> io::Result<()>;
     /// The operating system's file, for `sendfile`; `None` on a simulated disk.

@@ -6,15 +6,17 @@
 //! or, where that is cheaper and harms nobody, the whole file system at once.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use log_engine_core::EpochHistory;
 use parking_lot::{Condvar, Mutex};
 
 use crate::config::FlusherConfig;
-use crate::data_dir::{DataDir, write_file};
+use crate::data_dir::DataDir;
 use crate::descriptors::Pin;
 use crate::disk::{Disk, FileSystem};
 use crate::error::{FileError, FlushError};
@@ -40,9 +42,26 @@ pub(crate) struct FlushWork {
 /// A version of the epoch file, to be written unless a newer one already was.
 pub(crate) struct EpochFile {
     pub(crate) version: u64,
-    pub(crate) text: String,
-    /// Highest version written so far; held while writing.
-    pub(crate) written: Arc<Mutex<u64>>,
+    pub(crate) history: EpochHistory,
+    /// Records that count as flushed with it.
+    pub(crate) records: Range<i64>,
+    /// Held while writing.
+    pub(crate) written: Arc<Mutex<EpochsWritten>>,
+}
+
+/// What was written of the epochs.
+pub(crate) struct EpochsWritten {
+    /// Highest version so far.
+    pub(crate) version: u64,
+    /// What the file says, if there is one.
+    in_file: Option<EpochHistory>,
+}
+
+impl EpochsWritten {
+    /// Nothing yet; an earlier process may have left a file.
+    pub(crate) fn of_file(in_file: Option<EpochHistory>) -> EpochsWritten {
+        EpochsWritten { version: 0, in_file }
+    }
 }
 
 /// One flush of one log, to be executed on a thread that may wait for the device.
@@ -112,6 +131,12 @@ impl FlushWork {
     pub(crate) fn sync_names(&self, synced: bool) -> Result<(), FileError> {
         // Planted: new names are not brought to the disk.
         let mut dir_changed = self.dir_changed && !synced && !cfg!(weir_planted_bug = "B12");
+        if self.dir_is_new {
+            // There may have been no room for it.
+            self.disk
+                .create_dir_all(&self.dir)
+                .map_err(|e| FileError::new("create directory", &self.dir, e))?;
+        }
         if let Some(epochs) = &self.epochs {
             epochs.write(&*self.disk, &self.dir)?;
             dir_changed = false;
@@ -134,13 +159,15 @@ fn names_failed(error: FileError) -> FlushError {
 }
 
 impl EpochFile {
+    /// Also done on a full disk, where another version has to be written later.
     pub(crate) fn write(&self, disk: &dyn Disk, dir: &std::path::Path) -> Result<(), FileError> {
         let mut written = self.written.lock();
-        if *written >= self.version {
+        if written.version >= self.version {
             return disk.sync_dir(dir).map_err(|e| FileError::new("sync", dir, e));
         }
-        write_file(disk, dir, epoch_file::FILE_NAME, self.text.as_bytes())?;
-        *written = self.version;
+        if epoch_file::write(disk, dir, &self.history, self.records.clone(), &mut written.in_file)? {
+            written.version = self.version;
+        }
         Ok(())
     }
 }

@@ -7,6 +7,9 @@
 //! If the file was ever lost, or one of the records that it began with is damaged, its successor says so for good: a log
 //! that it does not know may then not be new. Only records that were added later may be torn.
 //!
+//! The file holds room for as many records again, so that on a full disk logs can still be cut and deleted; where there is none
+//! for a new file, at a start or when the file has grown, the old one serves on.
+//!
 //! ```text
 //! header  "WEIRENDS" | version u16 = 1 | lost u8 | zero | records that follow u32 | zeros | crc u32     64 bytes
 //! record  topic id 16 | partition i32 | kind u8 | snapshot u8 | zeros 2 | start i64 | flushed end i64 | active base i64 |
@@ -23,6 +26,7 @@ use uuid::Uuid;
 use crate::LogName;
 use crate::disk::{Disk, DiskFile, OpenMode};
 use crate::error::FileError;
+use crate::log::is_disk_full;
 
 pub(crate) const FILE_NAME: &str = "flushed-ends";
 const RECORD_BYTES: usize = 64;
@@ -30,6 +34,8 @@ const MAGIC: &[u8; 8] = b"WEIRENDS";
 const VERSION: u16 = 1;
 /// The file is written anew when it has this many records and four times as many as there are logs.
 const RECORDS_BEFORE_REWRITE: u64 = 16_384;
+/// Records after which that is tried again if there was no room for it.
+const RECORDS_BETWEEN_TRIES: u64 = 1_024;
 
 /// What is durable of one log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,27 +76,66 @@ struct State {
     dirty: BTreeSet<LogName>,
     file: Arc<dyn DiskFile>,
     records: u64,
+    /// There was no room for a new file: the next one is not tried before the file has so many records.
+    put_off_to: u64,
     unsynced: bool,
     /// A write or sync of the file failed: the next thing to do is to write it anew.
     broken: bool,
     lost: bool,
 }
 
+/// What a file says.
+pub(crate) struct Stored {
+    pub(crate) ends: BTreeMap<LogName, FlushedEnd>,
+    /// Others may have been known once.
+    lost: bool,
+    /// Records that were written together with the header.
+    durable: usize,
+    /// The records that were added later, whole or torn.
+    added: Vec<u8>,
+    /// Fewer records are left than there were from the first.
+    cut_short: bool,
+}
+
+/// Room for the records that will be added to a new file.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Room {
+    /// No file without it: there is one that serves.
+    Needed,
+    /// As far as there is any.
+    Wished,
+}
+
 impl FlushedEnds {
-    /// Opens the file; `new_directory` says that it has just been made and the file cannot exist.
+    /// Opens the file, which is written anew so that all of it is whole; on a full disk the old one serves on.
+    /// `new_directory` says that the directory has just been made and the file cannot exist.
     pub(crate) fn open(
         disk: Arc<dyn Disk>,
         dir: &Path,
         new_directory: bool,
     ) -> Result<FlushedEnds, FileError> {
-        let path = dir.join(FILE_NAME);
-        let (ends, lost) = match new_directory {
-            true => (BTreeMap::new(), false),
-            false => read(disk.as_ref(), &path)?.unwrap_or((BTreeMap::new(), true)),
+        let found = match new_directory {
+            true => None,
+            false => read(disk.as_ref(), &dir.join(FILE_NAME))?,
         };
-        let (file, records) = write_anew(disk.as_ref(), dir, &ends, lost)?;
-        let state =
-            State { ends, dirty: BTreeSet::new(), file, records, unsynced: false, broken: false, lost };
+        let (ends, lost) = match &found {
+            Some(found) => (found.ends.clone(), found.lost),
+            None => (BTreeMap::new(), !new_directory),
+        };
+        // To one that is cut short nothing can be added: it would look whole.
+        let serves = found.filter(|found| !found.cut_short);
+        let room = if serves.is_some() { Room::Needed } else { Room::Wished };
+        let ((file, records), broken) = match (write_anew(disk.as_ref(), dir, &ends, lost, room), serves) {
+            (Err(error), Some(found)) if is_disk_full(&error.source) => {
+                tracing::warn!(%error, "no room to write the record of flushed ends anew: the old one serves on");
+                let (file, whole) = go_on_with(disk.as_ref(), dir, &found)?;
+                let records = found.durable + found.added.len() / RECORD_BYTES;
+                ((file, records as u64), !whole)
+            }
+            (written, _) => (written?, false),
+        };
+        let dirty = BTreeSet::new();
+        let state = State { ends, dirty, file, records, put_off_to: 0, unsynced: false, broken, lost };
         Ok(FlushedEnds { disk, dir: dir.to_owned(), state: Mutex::new(state), syncing: Mutex::new(()) })
     }
 
@@ -116,11 +161,21 @@ impl FlushedEnds {
         }
     }
 
-    /// Writes what was noted. Call [`sync`](Self::sync) for it to last.
+    /// Writes what was noted. Call [`sync`](Self::sync) for it to last. After an error nothing counts as written.
     pub(crate) fn write(&self) -> Result<(), FileError> {
         let mut state = self.state.lock();
-        if state.broken || state.records > RECORDS_BEFORE_REWRITE.max(4 * state.ends.len() as u64) {
-            return self.rewrite(&mut state);
+        if state.broken {
+            return self.rewrite(&mut state, Room::Wished);
+        }
+        let records_max = RECORDS_BEFORE_REWRITE.max(4 * state.ends.len() as u64);
+        if state.records > records_max.max(state.put_off_to) {
+            match self.rewrite(&mut state, Room::Needed) {
+                Err(error) if is_disk_full(&error.source) => {
+                    tracing::warn!(%error, "no room to write the record of flushed ends anew: it grows on");
+                    state.put_off_to = state.records + RECORDS_BETWEEN_TRIES;
+                }
+                done => return done,
+            }
         }
         if state.dirty.is_empty() {
             return Ok(());
@@ -131,6 +186,10 @@ impl FlushedEnds {
         }
         let at = (state.records + 1) * RECORD_BYTES as u64;
         if let Err(e) = state.file.write_at(&bytes, at) {
+            if is_disk_full(&e) {
+                // What there is of it is torn, and written over the next time. A shorter file may find room.
+                return self.rewrite(&mut state, Room::Wished);
+            }
             state.broken = true;
             return Err(self.error("write", e));
         }
@@ -147,7 +206,7 @@ impl FlushedEnds {
             let mut state = self.state.lock();
             // What we wrote may have been in the sync of somebody else, which failed.
             if state.broken {
-                return self.rewrite(&mut state);
+                return self.rewrite(&mut state, Room::Wished);
             }
             if !state.unsynced {
                 return Ok(());
@@ -173,11 +232,20 @@ impl FlushedEnds {
         }
     }
 
-    /// Replaces a log's record durably, before the log is cut or moved.
+    /// Replaces a log's record durably, before the log is cut or moved. After an error the one before counts again.
     pub(crate) fn set_durably(&self, log: LogName, end: FlushedEnd) -> Result<(), FileError> {
+        let before = self.state.lock().ends.get(&log).copied();
         self.note(log, end);
-        self.write()?;
-        self.sync()
+        let written = self.write().and_then(|()| self.sync());
+        if written.is_err() {
+            let mut state = self.state.lock();
+            match before {
+                Some(before) => _ = state.ends.insert(log, before),
+                None => _ = state.ends.remove(&log),
+            }
+            state.dirty.insert(log);
+        }
+        written
     }
 
     /// Forgets a log durably, before its files are removed.
@@ -193,10 +261,11 @@ impl FlushedEnds {
         self.sync()
     }
 
-    fn rewrite(&self, state: &mut State) -> Result<(), FileError> {
-        let (file, records) = write_anew(self.disk.as_ref(), &self.dir, &state.ends, state.lost)?;
+    fn rewrite(&self, state: &mut State, room: Room) -> Result<(), FileError> {
+        let (file, records) = write_anew(self.disk.as_ref(), &self.dir, &state.ends, state.lost, room)?;
         state.file = file;
         state.records = records;
+        state.put_off_to = 0;
         state.dirty.clear();
         state.unsynced = false;
         state.broken = false;
@@ -208,12 +277,32 @@ impl FlushedEnds {
     }
 }
 
+/// The old file, to add to, and whether everything in it is durable. What a process before us has added may be in the cache
+/// alone, where a failed write-back has left it: only a new write makes a sync of it mean something.
+fn go_on_with(disk: &dyn Disk, dir: &Path, found: &Stored) -> Result<(Arc<dyn DiskFile>, bool), FileError> {
+    let path = dir.join(FILE_NAME);
+    let failed = |e| FileError::new("open", &path, e);
+    let file = disk.open(&path, OpenMode::ReadWrite).map_err(failed)?;
+    let at = ((found.durable + 1) * RECORD_BYTES) as u64;
+    let settled = match found.added.is_empty() {
+        true => Ok(()),
+        false => file.write_at(&found.added, at).and_then(|()| file.sync()),
+    };
+    match settled {
+        Ok(()) => Ok((file, true)),
+        // Of a file system that puts every write in a new place. Nothing is recorded until there is room.
+        Err(e) if is_disk_full(&e) => Ok((file, false)),
+        Err(e) => Err(failed(e)),
+    }
+}
+
 /// Writes all records into a new file and puts it in place, durably.
 fn write_anew(
     disk: &dyn Disk,
     dir: &Path,
     ends: &BTreeMap<LogName, FlushedEnd>,
     lost: bool,
+    room: Room,
 ) -> Result<(Arc<dyn DiskFile>, u64), FileError> {
     let path = dir.join(FILE_NAME);
     let new_path = dir.join("flushed-ends.tmp");
@@ -224,24 +313,26 @@ fn write_anew(
     let write = || -> std::io::Result<Arc<dyn DiskFile>> {
         let file = disk.open(&new_path, OpenMode::CreateOrEmpty)?;
         // Room for what will be appended, so that a full disk does not keep logs from being deleted.
-        file.reserve(0, (2 * RECORDS_BEFORE_REWRITE).max(8 * ends.len() as u64) * RECORD_BYTES as u64);
+        let records = (2 * RECORDS_BEFORE_REWRITE).max(8 * ends.len() as u64);
+        if !file.reserve(0, records * RECORD_BYTES as u64) && room == Room::Needed {
+            return Err(std::io::ErrorKind::StorageFull.into());
+        }
         file.write_at(&bytes, 0)?;
         file.sync()?;
         disk.rename(&new_path, &path)?;
         disk.sync_dir(dir)?;
         Ok(file)
     };
-    let file = write().map_err(|e| FileError::new("write", &path, e))?;
-    Ok((file, ends.len() as u64))
+    let written = write().map_err(|e| {
+        // It would keep the room that it got. If it cannot be removed, the next start does it.
+        let _ = disk.remove_file(&new_path);
+        FileError::new("write", &path, e)
+    });
+    Ok((written?, ends.len() as u64))
 }
 
-/// All records that are whole, and whether others may have been lost. `None` if there is no such file or its header is
-/// not ours.
-#[expect(clippy::type_complexity, reason = "the two halves are taken apart at the only call")]
-pub(crate) fn read(
-    disk: &dyn Disk,
-    path: &Path,
-) -> Result<Option<(BTreeMap<LogName, FlushedEnd>, bool)>, FileError> {
+/// What the file says. `None` if there is no such file or its header is not ours.
+pub(crate) fn read(disk: &dyn Disk, path: &Path) -> Result<Option<Stored>, FileError> {
     let read = || -> std::io::Result<Vec<u8>> {
         let file = disk.open(path, OpenMode::Read)?;
         let mut bytes = vec![0; file.len()? as usize];
@@ -256,7 +347,8 @@ pub(crate) fn read(
     let (blocks, _torn) = bytes.as_chunks::<RECORD_BYTES>();
     let Some((first, records)) = blocks.split_first() else { return Ok(None) };
     let Some((mut lost, durable)) = parse_header(first) else { return Ok(None) };
-    if records.len() < durable {
+    let cut_short = records.len() < durable;
+    if cut_short {
         tracing::error!(path = %path.display(), "the record of flushed ends is cut short");
         lost = true;
     }
@@ -278,7 +370,8 @@ pub(crate) fn read(
             None => {}
         }
     }
-    Ok(Some((ends, lost)))
+    let added = records.get(durable..).unwrap_or_default().concat();
+    Ok(Some(Stored { ends, lost, durable, added, cut_short }))
 }
 
 fn header(lost: bool, durable: u32) -> [u8; RECORD_BYTES] {
@@ -462,6 +555,78 @@ mod tests {
         ends.write().unwrap();
         ends.sync().unwrap();
         assert_eq!(reopen(&disk).get(log(1)), KnownEnd::Known(end(5)));
+    }
+
+    #[test]
+    fn on_a_full_disk_the_old_file_serves_on() {
+        let (disk, ends) = new_dir();
+        (1..4).for_each(|n| ends.set_durably(log(n), end(5)).unwrap());
+        ends.note(log(1), end(6));
+        ends.write().unwrap();
+        disk.set_capacity(Some(disk.used_bytes()));
+        for n in 7..9 {
+            disk.restart_process();
+            let ends = FlushedEnds::open(disk.clone(), Path::new("data"), false).unwrap();
+            assert_eq!(ends.get(log(1)), KnownEnd::Known(end(n - 1)));
+            ends.set_durably(log(1), end(n)).unwrap();
+        }
+        let ends = reopen(&disk);
+        ends.remove_durably(log(2)).unwrap();
+        for _ in 0..2 {
+            let ends = reopen(&disk);
+            assert_eq!(
+                [1, 2, 3].map(|n| ends.get(log(n))),
+                [KnownEnd::Known(end(8)), KnownEnd::New, KnownEnd::Known(end(5))]
+            );
+            disk.set_capacity(None);
+        }
+        // What cannot be read cannot serve on.
+        disk.flip_bit(Path::new("data/flushed-ends"), 3, 1);
+        disk.set_capacity(Some(0));
+        assert!(FlushedEnds::open(disk, Path::new("data"), false).is_err());
+    }
+
+    /// What a process before has added may be in the cache alone, though its sync has failed.
+    #[test]
+    fn what_serves_on_is_written_again_before_it_is_believed() {
+        let (disk, ends) = new_dir();
+        ends.set_durably(log(1), end(9)).unwrap();
+        ends.note(log(1), end(4));
+        ends.write().unwrap();
+        disk.lose_dirty_pages(Path::new("data/flushed-ends"));
+        disk.restart_process();
+        disk.set_capacity(Some(disk.used_bytes()));
+        let ends = FlushedEnds::open(disk.clone(), Path::new("data"), false).unwrap();
+        assert_eq!(ends.get(log(1)), KnownEnd::Known(end(4)));
+        assert_eq!(reopen(&disk).get(log(1)), KnownEnd::Known(end(4)));
+    }
+
+    #[test]
+    fn a_file_that_has_grown_on_a_full_disk_grows_on_and_then_says_so() {
+        let (disk, ends) = new_dir();
+        ends.set_durably(log(2), end(5)).unwrap();
+        disk.set_capacity(Some(disk.used_bytes()));
+        let room = 2 * RECORDS_BEFORE_REWRITE as i64 - 2;
+        for n in 0..room {
+            ends.note(log(1), end(n));
+            ends.write().unwrap();
+        }
+        ends.sync().unwrap();
+        // The room is used up: what was asked last did not happen, and counts when there is room.
+        ends.set_durably(log(1), end(3)).unwrap_err();
+        assert_eq!(ends.get(log(1)), KnownEnd::Known(end(room - 1)));
+        ends.remove_durably(log(2)).unwrap_err();
+        disk.set_capacity(None);
+        for n in room..=room + RECORDS_BETWEEN_TRIES as i64 {
+            ends.note(log(1), end(n));
+            ends.write().unwrap();
+        }
+        ends.sync().unwrap();
+        let len = disk.list(Path::new("data")).unwrap()[0].len;
+        assert!(len < RECORDS_BETWEEN_TRIES * RECORD_BYTES as u64, "{len}");
+        let ends = reopen(&disk);
+        assert_eq!(ends.get(log(1)), KnownEnd::Known(end(room + RECORDS_BETWEEN_TRIES as i64)));
+        assert_eq!(ends.get(log(2)), KnownEnd::New);
     }
 
     #[test]

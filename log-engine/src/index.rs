@@ -163,6 +163,22 @@ impl<E: Entry> SparseIndex<E> {
         self.on_disk += count as u32;
     }
 
+    /// Drops what is known of the file and in memory.
+    pub(crate) fn clear(&mut self) {
+        (self.on_disk, self.last) = (0, None);
+        self.tail.clear();
+    }
+
+    /// Keeps at most so many entries in memory, evenly spread: a search walks further from what it finds.
+    pub(crate) fn thin_out(&mut self, entries_max: usize) {
+        let step = self.tail.len().div_ceil(entries_max.max(1)).max(1);
+        let mut at = 0;
+        self.tail.retain(|_| {
+            at += 1;
+            (at - 1) % step == 0
+        });
+    }
+
     /// The last entry for which `holds` is true; it must be true for a prefix of the index.
     pub(crate) fn last_where(&self, holds: impl Fn(&E) -> bool) -> Lookup<E> {
         match self.tail.partition_point(holds).checked_sub(1) {
@@ -225,6 +241,21 @@ mod tests {
         out.clear();
         large.encode(100, &mut out);
         assert_eq!(TimeEntry::decode(&out, 100), large);
+    }
+
+    #[test]
+    fn a_thinned_index_finds_an_entry_before() {
+        let cached = Descriptors::new(SimDisk::new(1), 4).name("x.index".into());
+        let mut index = SparseIndex::new(0, cached, 0, None);
+        (0..1000).for_each(|i| index.push(IndexEntry { offset: i * 3, position: i as u32 }));
+        index.thin_out(300);
+        assert!(index.in_memory() > 200 && index.in_memory() <= 300, "{}", index.in_memory());
+        for target in 0..3010 {
+            let Lookup::Found(found) = index.last_where(|e| e.offset <= target) else { panic!("{target}") };
+            assert!(found.offset <= target && (found.offset > target - 15 || target > 2985), "{target}");
+        }
+        index.thin_out(0);
+        assert_eq!(index.in_memory(), 1);
     }
 
     #[test]

@@ -24,7 +24,8 @@ mod verify;
 /// How far each log of a data directory was on disk when that was last noted. Damaged records tell nothing.
 pub fn flushed_ends(disk: &dyn Disk, dir: &Path) -> Result<Vec<(LogName, i64)>, FileError> {
     let known = flushed_ends::read(disk, &dir.join(flushed_ends::FILE_NAME))?;
-    Ok(known.map_or_else(Vec::new, |(ends, _)| ends.into_iter().map(|(log, end)| (log, end.end)).collect()))
+    let ends = known.into_iter().flat_map(|known| known.ends);
+    Ok(ends.map(|(log, end)| (log, end.end)).collect())
 }
 
 pub use verify::{Finding, Severity, Verdict, verify_log};

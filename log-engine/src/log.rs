@@ -27,8 +27,8 @@ use crate::data_dir::DataDir;
 use crate::descriptors::{CachedFile, Pin};
 use crate::disk::{DiskFile, OpenMode};
 use crate::error::{AppendError, FileError, LogError, OpenError};
+use crate::flush::EpochsWritten;
 use crate::flushed_ends::FlushedEnd;
-use crate::index::{Entry, SparseIndex};
 use crate::log_flush::{Dirty, InFlight};
 use crate::reader::{LogReader, Shared};
 use crate::recovery::{RecoveryReport, note_epoch, recover};
@@ -54,7 +54,7 @@ pub struct Log {
     /// It was the device that failed, and not for lack of space.
     pub(crate) device_failed: bool,
     pub(crate) epoch_version: u64,
-    pub(crate) epochs_written: Arc<Mutex<u64>>,
+    pub(crate) epochs_written: Arc<Mutex<EpochsWritten>>,
     /// Space reserved in the active segment's file, as a position.
     reserved: u64,
     /// When the active segment was appended to.
@@ -127,8 +127,8 @@ impl Log {
             in_flight: None,
             poisoned: None,
             device_failed: false,
-            epoch_version: 0,
-            epochs_written: Arc::new(Mutex::new(0)),
+            epoch_version: u64::from(!recovered.epochs_written),
+            epochs_written: Arc::new(Mutex::new(EpochsWritten::of_file(recovered.epochs_in_file))),
             reserved: 0,
             append_times: AppendTimes::default(),
             ahead_bytes_max: u64::MAX,
@@ -366,6 +366,11 @@ impl Log {
         state.created_ms = now_ms;
         let segment = Arc::new(Segment::new(descriptors, &self.dir, base_offset, state));
         segment.aborted().set(AbortedDigest::default(), Vec::new());
+        if self.shared.segments().is_empty() {
+            // There may have been no room for it.
+            let made = self.data.disk().create_dir_all(&self.dir);
+            made.map_err(|e| FileError::new("create directory", &self.dir, e))?;
+        }
         self.dirty_file(segment.log(), OpenMode::CreateOrEmpty)?;
         self.dirty.dir = true;
         self.reserved = 0;
@@ -458,14 +463,14 @@ impl Log {
             state.push_time_entry();
             (state.index.in_memory(), state.size)
         };
-        self.spill(segment, count)?;
-        self.spill_aborted(segment)?;
+        // First, since it makes room.
         if self.reserved > size {
             let pin = self.dirty_file(segment.log(), OpenMode::ReadWrite)?;
             pin.file().set_len(size).map_err(|e| FileError::new("trim", segment.log().path(), e))?;
             self.reserved = 0;
         }
-        Ok(())
+        self.spill(segment, count)?;
+        self.spill_aborted(segment)
     }
 
     /// Ends the active segment, if it holds anything; the next append begins a new one.
@@ -526,7 +531,12 @@ impl Log {
             return Ok(());
         }
         if let Some(last) = self.shared.segments().last().cloned() {
-            self.complete_indexes(&last).map_err(|e| self.changing_failed(e))?;
+            match self.complete_indexes(&last) {
+                Err(error) if is_disk_full(&error.source) => {
+                    tracing::warn!(log = %self.name, %error, "the next start builds the indexes anew");
+                }
+                done => done.map_err(|e| self.changing_failed(e))?,
+            }
             if self.active.is_some() {
                 self.save_append_times(&last);
             }
@@ -585,9 +595,4 @@ fn check_batches(batches: &[u8], headers: &[BatchHeader], end: i64) -> Result<()
         }
     }
     Ok(())
-}
-
-/// Drops what is in memory of an index, for a segment whose batches are walked anew.
-pub(crate) fn emptied<E: Entry>(base_offset: i64, index: &SparseIndex<E>) -> SparseIndex<E> {
-    SparseIndex::new(base_offset, index.file().clone(), 0, None)
 }

@@ -63,13 +63,15 @@ impl Log {
 
     fn take_work(&mut self) -> FlushWork {
         let dirty = std::mem::take(&mut self.dirty);
+        // There may have been no room for them.
+        let epochs_unwritten = self.epochs_written.lock().version < self.epoch_version;
         FlushWork {
             disk: self.data.disk().clone(),
             dir: self.dir.clone(),
             files: dirty.files.into_values().collect(),
             dir_changed: dirty.dir,
             dir_is_new: dirty.dir_is_new,
-            epochs: dirty.epochs.then(|| self.epoch_file()),
+            epochs: (dirty.epochs || epochs_unwritten).then(|| self.epoch_file()),
             files_synced: parking_lot::Mutex::new(None),
         }
     }
@@ -78,7 +80,8 @@ impl Log {
         self.epoch_version += 1;
         EpochFile {
             version: self.epoch_version,
-            text: self.epochs.encode(),
+            history: self.epochs.clone(),
+            records: self.start()..self.end(),
             written: self.epochs_written.clone(),
         }
     }

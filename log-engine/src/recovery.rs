@@ -29,6 +29,7 @@ use crate::data_dir::{DataDir, write_file};
 use crate::disk::{Disk, DiskFile, OpenMode};
 use crate::error::{FileError, OpenError};
 use crate::flushed_ends::{FlushedEnd, KnownEnd};
+use crate::log::is_disk_full;
 use crate::scan::Fault;
 use crate::segment::{Segment, file_name};
 use crate::{LogName, epoch_file, poison, snapshots};
@@ -70,6 +71,9 @@ pub(crate) struct Recovered {
     pub(crate) segments: Vec<Arc<Segment>>,
     pub(crate) producers: ProducerStates,
     pub(crate) epochs: EpochHistory,
+    /// What the epoch file says, if there is one, and whether that is all: there may have been no room.
+    pub(crate) epochs_in_file: Option<EpochHistory>,
+    pub(crate) epochs_written: bool,
     pub(crate) snapshots: BTreeSet<i64>,
     /// Offset of the newest snapshot that was used, −1 if none was.
     pub(crate) snapshot_offset: i64,
@@ -161,13 +165,13 @@ impl Recovery<'_> {
         for segment in segments.iter().rev().skip(1) {
             segment.begin_sealing();
         }
-        let stored_epochs = epoch_file::read(self.disk, self.dir)?;
+        let mut stored_epochs = epoch_file::read(self.disk, self.dir)?;
         let believed = self.believed_epochs(&segments, stored_epochs.clone())?;
         let (producers, epochs, snapshot_offset) = self.replay(&segments, &files, believed)?;
         // The end is about to be recorded as flushed, and then only the file tells of the epochs below it.
-        if epochs != stored_epochs.unwrap_or_default() {
-            write_file(self.disk, self.dir, epoch_file::FILE_NAME, epochs.encode().as_bytes())?;
-        }
+        let records = self.report.start..self.report.end;
+        let epochs_written = epochs == stored_epochs.clone().unwrap_or_default()
+            || epoch_file::write(self.disk, self.dir, &epochs, records, &mut stored_epochs)?;
         let above = self.dir.parent().filter(|_| self.known.is_none() && !segments.is_empty());
         if let Some(above) = above {
             self.disk.sync_dir(above).map_err(|e| FileError::new("sync", above, e))?;
@@ -181,6 +185,8 @@ impl Recovery<'_> {
             segments,
             producers,
             epochs,
+            epochs_in_file: stored_epochs,
+            epochs_written,
             snapshots: files.snapshots,
             snapshot_offset,
             dir_is_new: files.dir_is_new || self.known.is_none(),
@@ -198,15 +204,17 @@ impl Recovery<'_> {
         let at_floor = BTreeSet::from([self.floor]);
         let producers_max = self.config.producers_max;
         let whole = snapshots::load_newest(self.disk, self.dir, &at_floor, self.floor, producers_max)?;
-        match whole {
-            Some(saved) => {
-                let bytes = log_engine_core::producer_snapshot::encode(&saved.producers, saved.aborted);
-                write_file(self.disk, self.dir, &file_name(saved.offset, "snapshot"), &bytes)?;
-            }
-            None => {
-                _ = snapshots::remove_where(self.disk, self.dir, &mut files.snapshots, |o| o == self.floor)?
+        if let Some(saved) = whole {
+            let bytes = log_engine_core::producer_snapshot::encode(&saved.producers, saved.aborted);
+            match write_file(self.disk, self.dir, &file_name(saved.offset, "snapshot"), &bytes) {
+                // It only saves time.
+                Err(error) if is_disk_full(&error.source) => {
+                    tracing::warn!(log = %self.name, %error, "go on without a producer snapshot");
+                }
+                written => return Ok(written?),
             }
         }
+        snapshots::remove_where(self.disk, self.dir, &mut files.snapshots, |o| o == self.floor)?;
         Ok(())
     }
 

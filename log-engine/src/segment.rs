@@ -117,6 +117,18 @@ impl Segment {
         }
     }
 
+    /// Drops what is known of batches and indexes, for a segment that is walked anew.
+    pub(crate) fn forget_batches(&self) {
+        let mut state = self.state.write();
+        state.index.clear();
+        state.time_index.clear();
+        state.size = 0;
+        state.next_offset = self.base_offset;
+        state.max_timestamp = None;
+        state.first_timestamp = None;
+        state.bytes_since_entry = 0;
+    }
+
     /// State of a segment about which nothing but file sizes is known.
     pub(crate) fn state_on_disk(
         descriptors: &Arc<Descriptors>,

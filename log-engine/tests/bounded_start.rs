@@ -129,8 +129,8 @@ impl DiskFile for CountingFile {
         self.file.set_len(len)
     }
 
-    fn reserve(&self, offset: u64, len: u64) {
-        self.file.reserve(offset, len);
+    fn reserve(&self, offset: u64, len: u64) -> bool {
+        self.file.reserve(offset, len)
     }
 
     fn sync(&self) -> io::Result<()> {

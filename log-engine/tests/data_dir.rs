@@ -74,25 +74,25 @@ fn a_restart_of_the_machine_is_noticed_until_it_is_remembered() {
     let (disk, path) = (SimDisk::new(1), Path::new("data"));
     let open = || DataDir::open(disk.clone(), path, &options("c1", 1)).unwrap();
     let data = open();
-    assert!(!data.may_lack_unflushed("boot 1").unwrap(), "it is new");
+    assert!(!data.may_lack_unflushed(Some("boot 1")).unwrap(), "it is new");
     drop(data);
     // It died before it remembered anything: which run of the machine that was is not known.
     let data = open();
-    assert!(data.may_lack_unflushed("boot 1").unwrap());
+    assert!(data.may_lack_unflushed(Some("boot 1")).unwrap());
     data.remember_boot("boot 1").unwrap();
     drop(data);
     let data = open();
-    assert!(!data.may_lack_unflushed("boot 1").unwrap(), "only the process died");
+    assert!(!data.may_lack_unflushed(Some("boot 1")).unwrap(), "only the process died");
     drop(data);
     disk.restart();
     for _ in 0..2 {
-        assert!(open().may_lack_unflushed("boot 2").unwrap(), "as long as nobody was told");
+        assert!(open().may_lack_unflushed(Some("boot 2")).unwrap(), "as long as nobody was told");
     }
     let data = open();
     data.remember_boot("boot 2").unwrap();
     assert!(data.close_clean().unwrap());
     drop(data);
-    assert!(!open().may_lack_unflushed("boot 3").unwrap(), "a clean stop leaves nothing unflushed");
+    assert!(!open().may_lack_unflushed(Some("boot 3")).unwrap(), "a clean stop leaves nothing unflushed");
 }
 
 #[test]

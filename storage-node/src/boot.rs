@@ -19,10 +19,14 @@ pub(crate) fn boot_id() -> Option<String> {
 
 /// Whether acknowledged but unflushed writes may be gone from one of the directories. Reads files.
 pub(crate) fn may_lack_unflushed(directories: &[DataDir]) -> Result<bool, FileError> {
-    let Some(boot) = boot_id() else { return Ok(false) };
+    lacks_unflushed(directories, boot_id().as_deref())
+}
+
+/// Where the present run is not known, it is taken for another one.
+fn lacks_unflushed(directories: &[DataDir], boot: Option<&str>) -> Result<bool, FileError> {
     let mut lacking = false;
     for directory in directories {
-        lacking |= directory.may_lack_unflushed(&boot)?;
+        lacking |= directory.may_lack_unflushed(boot)?;
     }
     Ok(lacking)
 }
@@ -41,5 +45,42 @@ pub(crate) async fn remember(
     });
     if let Ok(Err(error)) = remembered.await {
         tracing::warn!(%error, "the next start will take the machine to have restarted");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use log_engine::{DataDirOptions, Disk, SimDisk};
+    use std::path::Path;
+    use std::sync::Arc;
+
+    #[test]
+    fn a_run_that_is_not_known_may_have_lost_what_a_crash_left() {
+        let disk = SimDisk::new(1);
+        let open = || {
+            let options = DataDirOptions {
+                cluster_id: "c".into(),
+                node_id: 1,
+                new_directory_id: uuid::Uuid::from_u128(1),
+                descriptors_max: 10,
+            };
+            DataDir::open(Arc::clone(&disk) as Arc<dyn Disk>, Path::new("data"), &options).unwrap()
+        };
+        let data = open();
+        data.remember_boot("this").unwrap();
+        data.close_clean().unwrap();
+        drop(data);
+        let data = [open()];
+        assert_eq!(
+            [Some("this"), Some("other"), None].map(|run| lacks_unflushed(&data, run).unwrap()),
+            [false; 3]
+        );
+        drop(data);
+        let data = [open()];
+        assert_eq!(
+            [Some("this"), Some("other"), None].map(|run| lacks_unflushed(&data, run).unwrap()),
+            [false, true, true]
+        );
     }
 }

@@ -2,7 +2,8 @@
 //! as its last line.
 //!
 //! An end that is too low costs work; one that is too high could bring deleted keys back. So a file that is damaged in any way
-//! counts as empty, and an end is lowered durably before a log is cut below it.
+//! counts as empty, and an end is lowered durably before a log is cut below it; where there is no room for that the file goes.
+//! Of what was dropped the opposite is true: one that is too high costs work, so on a full disk the file stays as it is.
 //!
 //! ```text
 //! 0                       version
@@ -23,6 +24,8 @@ use crate::LogName;
 use crate::data_dir::{read_file, write_file};
 use crate::disk::Disk;
 use crate::error::FileError;
+use crate::log::is_disk_full;
+use crate::recovery::remove_if_there;
 
 const FILE_NAME: &str = "cleaner-offset-checkpoint";
 /// A million partitions.
@@ -35,6 +38,8 @@ pub(crate) const UNKNOWN: i64 = i64::MAX;
 
 pub(crate) struct CleanedEnds {
     file_name: &'static str,
+    /// Of an end that is too high.
+    too_high_is_safe: bool,
     disk: Arc<dyn Disk>,
     dir: PathBuf,
     ends: Mutex<BTreeMap<LogName, i64>>,
@@ -93,13 +98,14 @@ impl CleanedEnds {
         ends.retain(|name, _| present.contains(name));
         let opened = CleanedEnds {
             file_name,
+            too_high_is_safe: if_damaged.is_some(),
             disk,
             dir: dir.to_owned(),
             ends: Mutex::new(ends),
             written: Mutex::new(found),
         };
         if bytes.is_some() {
-            opened.write()?;
+            opened.write_lower()?;
         }
         Ok(opened)
     }
@@ -136,11 +142,29 @@ impl CleanedEnds {
                 (Some(_), None) => _ = ends.remove(&log),
             }
         }
-        // On a full disk a log that was never compacted can still be cut.
         let written = self.written.lock().get(&log).copied();
         match written.is_some_and(|written| end.is_none_or(|end| written > end)) {
-            true => self.write(),
+            true => self.write_lower(),
             false => Ok(()),
+        }
+    }
+
+    /// [`write`](Self::write) where ends are lower than in the file. Also done on a full disk.
+    fn write_lower(&self) -> Result<(), FileError> {
+        match self.write() {
+            Err(error) if is_disk_full(&error.source) && self.too_high_is_safe => {
+                tracing::warn!(%error, "the file stays as it is until there is room");
+                Ok(())
+            }
+            Err(error) if is_disk_full(&error.source) => {
+                tracing::warn!(%error, "the file goes until there is room");
+                let mut written = self.written.lock();
+                remove_if_there(&*self.disk, &self.dir.join(self.file_name))?;
+                self.disk.sync_dir(&self.dir).map_err(|e| FileError::new("sync", &self.dir, e))?;
+                written.clear();
+                Ok(())
+            }
+            done => done,
         }
     }
 
@@ -229,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn lowering_what_is_not_written_needs_no_room() {
+    fn lowering_what_is_not_written_writes_nothing() {
         let disk = SimDisk::new(1);
         disk.create_dir_all(Path::new("d")).unwrap();
         disk.sync_dir(Path::new("")).unwrap();
@@ -243,7 +267,40 @@ mod tests {
         ends.lower_durably(name(2), Some(5)).unwrap();
         ends.lower_durably(name(3), None).unwrap();
         assert_eq!([1, 2].map(|i| ends.get(name(i))), [Some(10), Some(5)]);
-        ends.lower_durably(name(1), Some(9)).unwrap_err();
+    }
+
+    #[test]
+    fn a_full_disk_keeps_no_end_that_brings_keys_back_and_every_one_of_what_was_dropped() {
+        let disk = SimDisk::new(1);
+        disk.create_dir_all(Path::new("d")).unwrap();
+        disk.sync_dir(Path::new("")).unwrap();
+        let all = [1, 2, 3].map(name);
+        let open = |present: &[LogName]| {
+            let dropped = CleanedEnds::open_dropped(disk.clone(), Path::new("d"), present).unwrap();
+            [open(&disk, present), dropped]
+        };
+        for ends in open(&all) {
+            all.iter().for_each(|&log| ends.raise(log, 10));
+            ends.write().unwrap();
+        }
+        disk.set_capacity(Some(disk.used_bytes()));
+        let pair = open(&all);
+        for ends in &pair {
+            ends.lower_durably(name(1), Some(5)).unwrap();
+            ends.lower_durably(name(2), None).unwrap();
+            assert_eq!(all.map(|log| ends.get(log)), [Some(5), None, Some(10)]);
+        }
+        disk.restart();
+        let [cleaned, dropped] = open(&all);
+        assert_eq!(all.map(|log| cleaned.get(log)), [None; 3], "they are found anew");
+        assert_eq!(all.map(|log| dropped.get(log)), [Some(10); 3]);
+        // A log that is gone at a start.
+        let [_, dropped] = open(&all[1..]);
+        assert_eq!(dropped.get(name(1)), None);
+        disk.set_capacity(None);
+        dropped.write().unwrap();
+        let [_, dropped] = open(&all);
+        assert_eq!(all.map(|log| dropped.get(log)), [None, Some(10), Some(10)]);
     }
 
     #[test]

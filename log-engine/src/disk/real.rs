@@ -179,9 +179,10 @@ impl DiskFile for RealFile {
         self.0.set_len(len)
     }
 
-    fn reserve(&self, offset: u64, len: u64) {
+    fn reserve(&self, offset: u64, len: u64) -> bool {
         // Not every file system can, and none must: the write that follows reports what matters.
-        let _ = rustix::fs::fallocate(&self.0, FallocateFlags::KEEP_SIZE, offset, len);
+        let reserved = rustix::fs::fallocate(&self.0, FallocateFlags::KEEP_SIZE, offset, len);
+        !matches!(reserved, Err(Errno::NOSPC | Errno::DQUOT))
     }
 
     fn sync(&self) -> io::Result<()> {

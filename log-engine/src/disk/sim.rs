@@ -457,12 +457,15 @@ impl DiskFile for SimFile {
         })
     }
 
-    fn reserve(&self, offset: u64, len: u64) {
+    fn reserve(&self, offset: u64, len: u64) -> bool {
         let mut state = self.disk.state.lock();
-        let room = state.capacity.is_none_or(|capacity| state.used_bytes() + len <= capacity);
+        let taken = state.files.get(&self.inode).map_or(0, SimInode::space);
+        let growth = (offset + len).saturating_sub(taken);
+        let room = state.capacity.is_none_or(|capacity| state.used_bytes() + growth <= capacity);
         if let Some(file) = state.files.get_mut(&self.inode).filter(|_| room) {
             file.reserved = file.reserved.max(offset + len);
         }
+        room
     }
 
     fn sync(&self) -> io::Result<()> {

@@ -8,6 +8,7 @@ use crate::append_times;
 use crate::data_dir::{DELETED_SUFFIX, TMP_SUFFIX};
 use crate::disk::Disk;
 use crate::error::FileError;
+use crate::log::is_disk_full;
 use crate::segment::{file_name, parse_file_name};
 use crate::{poison, scrub, txn_index};
 
@@ -37,8 +38,11 @@ pub(super) fn list_files(disk: &dyn Disk, dir: &Path) -> Result<Files, FileError
         Ok(entries) => entries,
         Err(e) if e.kind() == io::ErrorKind::NotFound => {
             files.dir_is_new = true;
-            disk.create_dir_all(dir).map_err(|e| FileError::new("create directory", dir, e))?;
-            return Ok(files);
+            return match disk.create_dir_all(dir) {
+                // It is made when something is to be in it.
+                Err(e) if !is_disk_full(&e) => Err(FileError::new("create directory", dir, e)),
+                Ok(()) | Err(_) => Ok(files),
+            };
         }
         Err(e) => return Err(FileError::new("list", dir, e)),
     };

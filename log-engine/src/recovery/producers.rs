@@ -10,6 +10,7 @@ use super::files::Files;
 use super::{Recovery, note_epoch};
 use crate::disk::OpenMode;
 use crate::error::{FileError, OpenError};
+use crate::log::is_disk_full;
 use crate::replay::{forget_phantoms, replay_segment};
 use crate::segment::Segment;
 use crate::snapshots::{self, Saved};
@@ -156,8 +157,20 @@ impl Recovery<'_> {
                 }
                 Ok(created)
             };
-            let created = write().map_err(|e| FileError::new("write", path, e))?;
-            self.dir_changed |= created;
+            match write() {
+                Ok(created) => self.dir_changed |= created,
+                // They stay in memory; the file must not end in half of one.
+                Err(e) if is_disk_full(&e) => {
+                    tracing::warn!(log = %self.name, path = %path.display(), "no room for the transaction index");
+                    let cut = self.disk.open(path, OpenMode::ReadWrite);
+                    let cut = cut.and_then(|file| file.set_len(txn_index::position(on_disk.count)));
+                    cut.map_err(|e| FileError::new("cut", path, e))?;
+                    self.dir_changed = true;
+                    index.set(on_disk, aborted.to_vec());
+                    return Ok(());
+                }
+                Err(e) => return Err(FileError::new("write", path, e)),
+            }
         }
         index.set(digest, Vec::new());
         Ok(())

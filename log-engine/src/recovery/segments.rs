@@ -5,14 +5,15 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::Recovery;
 use super::files::Files;
+use super::{Recovery, remove_if_there};
 use log_engine_core::seal::FileSum;
 
 use crate::data_dir::TMP_SUFFIX;
 use crate::disk::{Disk, DiskFile, OpenMode};
 use crate::error::{FileError, OpenError};
 use crate::index::{Entry, IndexEntry, SparseIndex, TimeEntry, last_on_disk_where};
+use crate::log::is_disk_full;
 use crate::poison;
 use crate::scan::{Fault, Found, HeaderScan};
 use crate::segment::{Segment, SegmentState, file_name};
@@ -88,23 +89,29 @@ impl Recovery<'_> {
         }
         let state = Segment::state_on_disk(descriptors, self.dir, base, 0, 0, 0);
         let segment = Segment::new(descriptors, self.dir, base, state);
-        let file = self.open_log(base)?;
-        let mut scan = HeaderScan::new(file, segment.log().path(), 0, size, base, false);
-        loop {
-            match scan.next() {
-                Ok(None) => break,
-                Ok(Some(found)) => self.take(&segment, &found),
-                Err(fault) => return Err(self.fault(fault, segment.log().path())),
-            }
-        }
+        self.walk(&segment, size)?;
         self.report.indexes_rebuilt += 1;
         if seal.is_some() {
             // It describes the indexes too.
             self.drop_seal(base)?;
         }
-        self.write_indexes(&segment)?;
+        self.write_all_indexes(&segment)?;
         segment.state().write().next_offset = next_base;
         Ok(Arc::new(segment))
+    }
+
+    /// Walks all headers of a segment of which nothing was taken yet.
+    fn walk(&mut self, segment: &Segment, size: u64) -> Result<(), OpenError> {
+        let file = self.open_log(segment.base_offset())?;
+        let path = segment.log().path();
+        let mut scan = HeaderScan::new(file, path, 0, size, segment.base_offset(), false);
+        loop {
+            match scan.next() {
+                Ok(None) => return Ok(()),
+                Ok(Some(found)) => self.take(segment, &found),
+                Err(fault) => return Err(self.fault(fault, path)),
+            }
+        }
     }
 
     /// A segment that was being written: its indexes are trusted as far as they were flushed, its batches below the
@@ -284,7 +291,15 @@ impl Recovery<'_> {
         }
         let interval_full =
             segment.state().read().index.in_memory() > self.config.index_entries_in_memory_max;
-        if interval_full { self.write_indexes(segment) } else { self.cut_indexes(segment) }
+        if interval_full {
+            match self.write_indexes(segment) {
+                Err(error) if is_disk_full(&error.source) => {
+                    tracing::warn!(log = %self.name, %error, "index stays in memory");
+                }
+                written => return Ok(written?),
+            }
+        }
+        self.cut_indexes(segment)
     }
 
     /// Copies what is whole into a new file, which takes the old one's place: after a failed write or sync neither the
@@ -320,8 +335,38 @@ impl Recovery<'_> {
         Ok(())
     }
 
+    /// Writes all index entries of a segment that takes no more appends. On a full disk they stay in memory, as many as
+    /// that may hold, and the next start builds the files anew.
+    fn write_all_indexes(&mut self, segment: &Segment) -> Result<(), OpenError> {
+        match self.write_indexes(segment) {
+            Err(error) if is_disk_full(&error.source) => {
+                tracing::warn!(log = %self.name, %error, "a part of the index stays in memory");
+            }
+            written => return Ok(written?),
+        }
+        let (files, on_disk, size) = {
+            let state = segment.state().read();
+            let on_disk = state.index.on_disk() + state.time_index.on_disk();
+            ([state.index.file().clone(), state.time_index.file().clone()], on_disk, state.size)
+        };
+        for file in files {
+            self.data.descriptors().forget(&file);
+            remove_if_there(self.disk, file.path())?;
+        }
+        self.dir_changed = true;
+        if on_disk > 0 {
+            segment.forget_batches();
+            self.walk(segment, size)?;
+        }
+        let mut state = segment.state().write();
+        state.push_time_entry();
+        state.index.thin_out(self.config.index_entries_in_memory_max);
+        state.time_index.thin_out(self.config.index_entries_in_memory_max);
+        Ok(())
+    }
+
     /// Writes all index entries and makes them durable.
-    fn write_indexes(&mut self, segment: &Segment) -> Result<(), OpenError> {
+    fn write_indexes(&mut self, segment: &Segment) -> Result<(), FileError> {
         let mut state = segment.state().write();
         state.push_time_entry();
         let (index, time_index) = (state.index.in_memory(), state.time_index.in_memory());
@@ -368,7 +413,7 @@ impl Recovery<'_> {
                 0,
             ));
         }
-        self.write_indexes(segment)?;
+        self.write_all_indexes(segment)?;
         segment.state().write().next_offset = next_base;
         Ok(())
     }

@@ -122,8 +122,8 @@ impl DiskFile for StallingFile {
         self.inner.set_len(len)
     }
 
-    fn reserve(&self, offset: u64, len: u64) {
-        self.inner.reserve(offset, len);
+    fn reserve(&self, offset: u64, len: u64) -> bool {
+        self.inner.reserve(offset, len)
     }
 
     fn sync(&self) -> io::Result<()> {
