@@ -345,10 +345,18 @@ async fn below_the_reserve_producers_are_refused_until_there_is_room() {
 
 /// Sends to a partition until it is refused, or not any more.
 async fn wait_for_refusal(world: &World, refused: bool) {
+    wait_for_refusal_of(world, 1, (5 + i64::from(refused), 0), refused).await;
+}
+
+async fn wait_for_refusal_of(
+    world: &World,
+    partition: i32,
+    (producer, mut sequence): (i64, i32),
+    refused: bool,
+) {
     let began = Clock::start();
-    let mut sequence = 0;
     loop {
-        let answer = world.produce(1, Acks::All, 5 + i64::from(refused), sequence).await;
+        let answer = world.produce(partition, Acks::All, producer, sequence).await;
         match answer {
             Ok(_) if !refused => return,
             Ok(_) => sequence += 1,
@@ -361,22 +369,22 @@ async fn wait_for_refusal(world: &World, refused: bool) {
 }
 
 #[tokio::test]
-async fn a_start_that_finds_no_room_does_not_take_the_partition_offline() {
+async fn a_leader_that_starts_on_a_full_disk_deletes_records_and_goes_on_when_there_is_room() {
     let disk = SimDisk::new(1);
     let world = World::open(&disk, 1).await;
     for sequence in 0..3 {
         world.produce(0, Acks::All, 1, sequence).await.unwrap();
     }
-    // The epoch of the new leadership is not on the disk yet, and belongs there before the log is cut.
+    disk.set_capacity(Some(disk.used_bytes()));
     let world = world.power_cut(&disk, 2).await;
     disk.set_capacity(Some(disk.used_bytes()));
     let handle = world.handle(0);
-    let refused = handle.delete_records(Some(Offset(2)), Millis(WAIT_MS)).await;
-    assert_eq!(refused, Err(storage_node_core::DeleteRecordsError::WriteRefused));
-    assert_eq!(handle.view().check_leader(-1), Ok(()));
-    disk.set_capacity(None);
+    // The epoch of the new leadership finds no room.
     assert_eq!(handle.delete_records(Some(Offset(2)), Millis(WAIT_MS)).await, Ok(Offset(2)));
-    world.produce(0, Acks::All, 1, 3).await.unwrap();
+    assert_eq!(handle.view().check_leader(-1), Ok(()));
+    assert!(world.produce(0, Acks::All, 1, 3).await.is_err());
+    disk.set_capacity(None);
+    wait_for_refusal_of(&world, 0, (1, 3), false).await;
     world.partitions.close().await;
 }
 
