@@ -229,7 +229,7 @@ impl World {
             Err(_) => return "the node does not start and says why".to_owned(),
         };
         let was_clean = data.was_clean();
-        let machine_restarted = data.may_lack_unflushed(BOOT).unwrap();
+        let machine_restarted = data.may_lack_unflushed(Some(BOOT)).unwrap();
         let cleaned_to = cleaned_to(&data);
         assert!(cleaned_to <= self.cleaned_to, "deleted keys would come back");
         let (log, report) = match Log::open(&data, NAME, config(), NOW) {
