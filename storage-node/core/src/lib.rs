@@ -33,6 +33,7 @@
 mod action;
 mod backoff;
 pub mod clock_guard;
+mod copies;
 mod departed;
 mod divergence;
 pub mod effective_config;
@@ -52,6 +53,7 @@ mod view;
 mod waiters;
 
 pub use action::{Action, DeleteRecordsError, Duplicate, ProduceError, Produced};
+pub use copies::{CopyChange, copy_changes};
 pub use departed::Departed;
 pub use effective_config::{ConfigSource, ConfigView, EffectiveConfig};
 pub use followers::FollowerStatus;

@@ -18,7 +18,7 @@ use proto_types::ids::{Millis, NodeId, TopicPartition};
 use proto_types::metadata::{ConfigResource, PartitionState};
 use storage_node_core::effective_config::ConfigView;
 use storage_node_core::image::{ClusterImage, ConfigMap, ImageDelta, LocalPartition};
-use storage_node_core::{NewEpoch, Standing};
+use storage_node_core::{CopyChange, NewEpoch, Standing, copy_changes};
 use tokio::sync::{oneshot, watch};
 
 use super::handle::{PartitionHandle, describe_followers};
@@ -299,17 +299,14 @@ impl Partitions {
     /// leads is open (or failed), and every dropped one is gone.
     pub(crate) async fn apply(&self, image: &ClusterImage, delta: &ImageDelta) {
         self.follow_node_configs(image);
-        let mut partitions: BTreeSet<TopicPartition> = delta.partitions.clone();
-        let mut settings_changed = BTreeSet::new();
-        let all = delta.configs.iter().any(|of| !matches!(of, ConfigResource::Topic(_)));
-        for &id in self.copies.read().keys() {
-            if delta.topics.contains(&id.topic) {
-                partitions.insert(id);
-            }
-            if all || delta.configs.contains(&ConfigResource::Topic(id.topic)) {
-                settings_changed.insert(id);
-            }
-        }
+        let (changes, settings_changed) = {
+            let copies = self.copies.read();
+            let all = delta.configs.iter().any(|of| !matches!(of, ConfigResource::Topic(_)));
+            let changed =
+                |id: &&TopicPartition| all || delta.configs.contains(&ConfigResource::Topic(id.topic));
+            let settings_changed: BTreeSet<TopicPartition> = copies.keys().filter(changed).copied().collect();
+            (copy_changes(image, delta, self.config.node, &copies), settings_changed)
+        };
         let mut opening = Vec::new();
         let mut done = Vec::new();
         // Which of its changes came first the image does not tell. What was decided under one minimum of in-sync replicas must
@@ -317,14 +314,14 @@ impl Partitions {
         for &id in &settings_changed {
             done.extend(self.change_settings(image, id, Configs::Stricter));
         }
-        for id in partitions {
-            match image.partition_on(self.config.node, id) {
-                Some(local) => match self.get(id) {
+        for change in changes {
+            match change {
+                CopyChange::Open(local) => opening.extend(self.begin_open(image, &local).await),
+                CopyChange::GoOn(local) => match self.get(local.id) {
                     Lookup::Open(handle) => done.extend(self.change_epoch(&handle, &local).await),
-                    Lookup::Failed => {}
-                    Lookup::Absent => opening.extend(self.begin_open(image, &local).await),
+                    Lookup::Failed | Lookup::Absent => {}
                 },
-                None => done.extend(self.begin_drop(id, image).await),
+                CopyChange::Drop(id) => done.extend(self.begin_drop(id, image).await),
             }
         }
         for id in settings_changed {
@@ -437,12 +434,6 @@ impl Partitions {
     /// The copy does not belong here any more. Its files go only if the topic is known to be gone or placed elsewhere,
     /// which is what the image says.
     async fn begin_drop(&self, id: TopicPartition, image: &ClusterImage) -> Option<oneshot::Receiver<()>> {
-        // Planted: the topic's id is not looked at.
-        let other = |other: &&TopicPartition| other.partition == id.partition;
-        let id = match cfg!(weir_planted_bug = "B7") {
-            true => self.copies.read().keys().find(other).copied()?,
-            false => id,
-        };
         let copy = self.copies.write().remove(&id)?;
         tracing::info!(partition = %id, index = %image.index(), "drop a partition copy");
         let placed = self.placed.lock().remove(&id);
@@ -531,7 +522,6 @@ impl Drop for Partitions {
     }
 }
 
-/// A state of the metadata as replicas take it.
 /// Which configs a copy gets when an image with other ones comes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Configs {
@@ -541,6 +531,7 @@ enum Configs {
     New,
 }
 
+/// A state of the metadata as replicas take it.
 pub(crate) fn new_epoch(state: &PartitionState) -> NewEpoch {
     NewEpoch {
         leader: state.leader,
