@@ -131,7 +131,6 @@ fn produce(
     while !stop.load(Ordering::Relaxed) {
         let (due, now) = (begin + number * 1_000_000 / rate, monotonic_us());
         if due > now {
-            history.flush();
             std::thread::sleep(Duration::from_micros(due - now));
         } else if now - due > 1_000_000 {
             // After a pause of the cluster: no burst of what could not be sent.
@@ -140,6 +139,8 @@ fn produce(
         let partition = u16::try_from(number % u64::from(partitions))?;
         let value = client << 40 | number;
         history.note('s', &format!(" {partition} {value}"));
+        // Whatever of it is read, it is known who sent it, though this process may be killed at any moment.
+        history.flush();
         send(&producer, topic, partition, value)?;
         number += 1;
     }

@@ -91,7 +91,6 @@ public class HistoryProducer {
                 long due = begin + number * 1_000_000_000L / perSecond;
                 long wait = due - System.nanoTime();
                 if (wait > 0) {
-                    flush();
                     Thread.sleep(wait / 1_000_000, (int) (wait % 1_000_000));
                 } else if (wait < -1_000_000_000L) {
                     // After a pause of the cluster: no burst of what could not be sent.
@@ -101,6 +100,8 @@ public class HistoryProducer {
                 long value = client << 40 | number;
                 inFlight.acquire();
                 note('s', partition, value, "");
+                // Whatever of it is read, it is known who sent it, though this process may be killed at any moment.
+                flush();
                 try {
                     producer.send(new ProducerRecord<>(args[1], partition, null, payload(value, partition)), (metadata, error) -> {
                         inFlight.release();

@@ -3,11 +3,12 @@
 //!
 //! Everything that happens is drawn from one seed: which fault, at whom, for how long. (What a process does at that moment is its
 //! own affair, so a seed repeats the plan of a run, not its every step.) [`faults`] is the list of what can happen, [`load`] the
-//! clients, [`verdict`] the judgement.
+//! clients, [`verdict`] the judgement, `operator` what a person does meanwhile.
 
 mod canary;
 pub mod faults;
 pub mod load;
+mod operator;
 mod verdict;
 
 use std::fmt::Write as _;
@@ -22,6 +23,7 @@ use crate::replicated_cluster::{ReplicatedCluster, Role, Shape};
 use canary::Canary;
 use faults::Fault;
 use load::{Load, LoadShape};
+use operator::Drained;
 pub use verdict::Verdict;
 
 /// The topic that is written and read.
@@ -143,7 +145,7 @@ pub fn run_with(
         ));
     }
     create_topic(&cluster, plan)?;
-    let load = Load::start(&cluster, dir, plan.partitions, &plan.load)?;
+    let mut load = Load::start(&cluster, dir, plan.partitions, &plan.load)?;
     let begun = wait_until(PROGRESS_LIMIT, || (load.acknowledged() >= FIRST_RECORDS).then_some(()));
     if begun.is_none() {
         return Err(NetworkError(format!("the clients do not get going; see {}", dir.display())));
@@ -151,8 +153,9 @@ pub fn run_with(
     diary.note(&format!("the cluster works; seed {}", plan.seed));
     let mut running = Storm {
         cluster: &mut cluster,
-        load: &load,
+        load: &mut load,
         diary: &mut diary,
+        drained: Drained::default(),
         plan,
         chance: Moments::new(plan.seed),
     };
@@ -175,11 +178,12 @@ pub struct Storm<'a> {
     /// The cluster.
     pub cluster: &'a mut ReplicatedCluster,
     /// The clients.
-    pub load: &'a Load,
+    pub load: &'a mut Load,
     /// What happens is written down here.
     pub diary: &'a mut Diary,
     /// Where chance comes from.
     pub chance: Moments,
+    drained: Drained,
     plan: &'a Plan,
 }
 
@@ -247,7 +251,7 @@ impl Storm<'_> {
     /// Begins a fault.
     pub fn begin(&mut self, fault: Fault) -> Result<(), NetworkError> {
         self.diary.disks_filled |= fault.fills_disks();
-        let what = fault.begin(self.cluster, &mut self.chance)?;
+        let what = fault.begin(self)?;
         self.diary.fault(&what);
         Ok(())
     }
@@ -256,6 +260,10 @@ impl Storm<'_> {
     pub fn heal(&mut self) -> Result<(), NetworkError> {
         self.look_after();
         self.cluster.heal()?;
+        self.load.restart_killed(self.cluster)?;
+        if let Err(refused) = self.drained.give_back(self.cluster) {
+            self.diary.complain(refused);
+        }
         self.diary.note("  healed");
         Ok(())
     }

@@ -3,8 +3,7 @@
 use std::net::TcpStream;
 use std::time::Duration;
 
-use crate::chaos::TOPIC;
-use crate::clients::weir_output;
+use crate::chaos::{Storm, TOPIC, operator};
 use crate::moments::Moments;
 use crate::netns::{Host, NetworkError};
 use crate::replicated_cluster::{Daemon, ReplicatedCluster, Role};
@@ -60,6 +59,10 @@ pub enum Fault {
     Configs,
     /// Very many clients connect at once, and leave.
     Connections,
+    /// An operator takes every copy from a storage node, as far as two are left, and later gives them back.
+    Drain,
+    /// `kill -9` of a producer or a follower; later another one takes its place.
+    KillClient,
 }
 
 /// An IP packet that carries 1,200 bytes of UDP, which is as little as QUIC can do with.
@@ -69,7 +72,7 @@ const CONNECTIONS: usize = 500;
 
 impl Fault {
     /// Every kind.
-    pub const ALL: [Fault; 24] = [
+    pub const ALL: [Fault; 26] = [
         Fault::KillLeader,
         Fault::KillAny,
         Fault::KillController,
@@ -94,6 +97,8 @@ impl Fault {
         Fault::Reassign,
         Fault::Configs,
         Fault::Connections,
+        Fault::Drain,
+        Fault::KillClient,
     ];
 
     /// Its name on the command line.
@@ -123,6 +128,8 @@ impl Fault {
             Fault::Reassign => "reassign",
             Fault::Configs => "configs",
             Fault::Connections => "connections",
+            Fault::Drain => "drain",
+            Fault::KillClient => "kill-client",
         }
     }
 
@@ -144,7 +151,9 @@ impl Fault {
             | Fault::RollingRestart
             | Fault::Reassign
             | Fault::Configs
-            | Fault::Connections => true,
+            | Fault::Connections
+            | Fault::Drain
+            | Fault::KillClient => true,
             Fault::Isolate
             | Fault::CutTwoWay
             | Fault::CutOneWay
@@ -174,12 +183,14 @@ impl Fault {
             | Fault::Ring
             | Fault::Loss
             | Fault::BlackHole
-            | Fault::Slow => seconds(1, 19, chance),
+            | Fault::Slow
+            | Fault::Drain => seconds(1, 19, chance),
             Fault::KillLeader
             | Fault::KillAny
             | Fault::KillController
             | Fault::KillMinority
-            | Fault::PowerCut => chance.within(Duration::from_secs(10)),
+            | Fault::PowerCut
+            | Fault::KillClient => chance.within(Duration::from_secs(10)),
             Fault::DiskFull => seconds(2, 8, chance),
             Fault::PowerCutAll => chance.within(Duration::from_secs(3)),
             Fault::RollingRestart => Duration::ZERO,
@@ -193,11 +204,8 @@ impl Fault {
     }
 
     /// Begins it and says what was done.
-    pub fn begin(
-        self,
-        cluster: &mut ReplicatedCluster,
-        chance: &mut Moments,
-    ) -> Result<String, NetworkError> {
+    pub(super) fn begin(self, storm: &mut Storm<'_>) -> Result<String, NetworkError> {
+        let Storm { cluster, load, drained, chance, .. } = storm;
         let node = self.node(cluster, chance);
         let name = format!("storage-node-{node}");
         match self {
@@ -243,8 +251,10 @@ impl Fault {
             Fault::Loss => lose(cluster, node, chance),
             Fault::BlackHole => swallow(cluster, node),
             Fault::Slow => slow(cluster, node, chance),
-            Fault::Reassign => Ok(reassign(cluster, chance)),
-            Fault::Configs => Ok(change_configs(cluster, chance)),
+            Fault::Reassign => Ok(operator::reassign(cluster, running_node(cluster, chance), chance)),
+            Fault::Configs => Ok(operator::change_configs(cluster, chance)),
+            Fault::Drain => Ok(drained.drain(cluster, node)),
+            Fault::KillClient => Ok(load.kill_one(chance)),
             Fault::Connections => Ok(connect_often(cluster, node)),
             Fault::DiskFull => fill_disk(cluster, &name),
             Fault::PowerCut => {
@@ -292,12 +302,14 @@ impl Fault {
             | Fault::RollingRestart
             | Fault::Reassign
             | Fault::Configs
-            | Fault::Connections => any,
+            | Fault::Connections
+            | Fault::Drain
+            | Fault::KillClient => any,
         }
     }
 }
 
-fn index(chance: &mut Moments, count: usize) -> usize {
+pub(super) fn index(chance: &mut Moments, count: usize) -> usize {
     usize::try_from(chance.next_number() % count.max(1) as u64).expect("a small number")
 }
 
@@ -457,36 +469,6 @@ fn cut_to_a_ring(cluster: &mut ReplicatedCluster, chance: &mut Moments) -> Resul
     let next = |i: usize| (i + 1) % hosts.len();
     cut_but_for(cluster, &hosts, |i, j| next(i) == j || next(j) == i)?;
     Ok(format!("everybody reaches two neighbours only: {}", names.join(", ")))
-}
-
-/// What `weir` said, in one line: another fault may be the reason that it does not get through.
-fn operator(cluster: &ReplicatedCluster, args: &[&str]) -> String {
-    let output = weir_output(&cluster.bootstrap(), args, b"");
-    let outcome = if output.status.success() { "done" } else { "refused" };
-    format!("weir {}: {outcome}", args.join(" "))
-}
-
-/// The same replicas in another order.
-fn reassign(cluster: &ReplicatedCluster, chance: &mut Moments) -> String {
-    let seen = cluster.partitions(running_node(cluster, chance), TOPIC).unwrap_or_default();
-    if seen.is_empty() {
-        return "nobody says which partitions there are: nothing is moved".to_owned();
-    }
-    let partition = index(chance, seen.len());
-    let mut replicas: Vec<String> = seen[partition].replicas.iter().map(ToString::to_string).collect();
-    let by = 1 + index(chance, replicas.len().max(2) - 1);
-    let count = replicas.len().max(1);
-    replicas.rotate_left(by % count);
-    let at = format!("{TOPIC}:{partition}");
-    let moved = operator(cluster, &["partition", "move", &at, "--replicas", &replicas.join(",")]);
-    let elected = operator(cluster, &["partition", "elect", &at]);
-    format!("{moved}; {elected}")
-}
-
-fn change_configs(cluster: &ReplicatedCluster, chance: &mut Moments) -> String {
-    let min = format!("min.insync.replicas={}", 1 + index(chance, 2));
-    let segment = format!("segment.bytes={}", [1 << 20, 4 << 20, 1 << 30][index(chance, 3)]);
-    operator(cluster, &["config", "set", &format!("topic:{TOPIC}"), &min, &segment])
 }
 
 fn connect_often(cluster: &mut ReplicatedCluster, node: usize) -> String {

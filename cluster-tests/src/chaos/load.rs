@@ -1,4 +1,5 @@
-//! The clients of a chaos run: Kafka's Java producer and consumer, and programs on librdkafka. Each writes a history file.
+//! The clients of a chaos run: Kafka's Java producer and consumer, and programs on librdkafka. Each writes a history file of its
+//! own; a client that takes the place of one that was killed writes another one.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -10,10 +11,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use super::faults::index;
 use super::{Diary, TOPIC};
 use crate::clients::java_command;
 use crate::clock::wait_until;
 use crate::history::EXTENSION;
+use crate::moments::Moments;
 use crate::netns::NetworkError;
 use crate::replicated_cluster::ReplicatedCluster;
 use crate::workspace;
@@ -51,14 +54,46 @@ pub struct Load {
     dir: PathBuf,
     partitions: u16,
     watcher: Watcher,
-    rdkafka: bool,
+    shape: LoadShape,
+    /// Producers and followers that were ever started. Each has a number of its own, and so its own values and history.
+    started: u64,
+    /// Whoever was killed and has no successor yet.
+    killed: Vec<Kind>,
 }
 
 #[derive(Debug)]
 struct Client {
     name: String,
     child: Child,
-    produces: bool,
+    kind: Kind,
+}
+
+/// What a client does, and with which library.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    JavaProducer,
+    RdkafkaProducer,
+    JavaFollower,
+    RdkafkaFollower,
+    JavaFinal,
+    RdkafkaFinal,
+}
+
+impl Kind {
+    fn name(self) -> &'static str {
+        match self {
+            Kind::JavaProducer => "java-producer",
+            Kind::RdkafkaProducer => "rdkafka-producer",
+            Kind::JavaFollower => "java-follower",
+            Kind::RdkafkaFollower => "rdkafka-follower",
+            Kind::JavaFinal => "java-final",
+            Kind::RdkafkaFinal => "rdkafka-final",
+        }
+    }
+
+    fn produces(self) -> bool {
+        matches!(self, Kind::JavaProducer | Kind::RdkafkaProducer)
+    }
 }
 
 impl Drop for Client {
@@ -86,43 +121,49 @@ impl Load {
             dir: dir.clone(),
             partitions,
             watcher: Watcher::start(&dir),
-            rdkafka: shape.rdkafka_producers > 0,
+            shape: shape.clone(),
+            started: 0,
+            killed: Vec::new(),
         };
-        let count = partitions.to_string();
-        let rate = shape.records_per_second.to_string();
-        for number in 1..=shape.java_producers + shape.rdkafka_producers {
-            let java = number <= shape.java_producers;
-            let name = format!("{}-producer-{number}", if java { "java" } else { "rdkafka" });
-            let (client, file) = (number.to_string(), load.file(&name));
-            let args = [&cluster.bootstrap(), TOPIC, &count, &client, &rate, &file];
-            let command = match java {
-                true => java_command("HistoryProducer", &args),
-                false => rdkafka_command("produce", &args),
-            };
-            load.spawn(cluster, name, &command, true)?;
+        for _ in 0..shape.java_producers {
+            load.launch(cluster, Kind::JavaProducer)?;
+        }
+        for _ in 0..shape.rdkafka_producers {
+            load.launch(cluster, Kind::RdkafkaProducer)?;
         }
         if shape.followers {
-            load.consumer(cluster, "java-follower", "follow")?;
-            if load.rdkafka {
-                load.consumer(cluster, "rdkafka-follower", "follow")?;
+            load.launch(cluster, Kind::JavaFollower)?;
+            if load.uses_rdkafka() {
+                load.launch(cluster, Kind::RdkafkaFollower)?;
             }
         }
         Ok(load)
     }
 
-    fn file(&self, name: &str) -> String {
-        self.dir.join(format!("{name}.{EXTENSION}")).display().to_string()
+    fn uses_rdkafka(&self) -> bool {
+        self.shape.rdkafka_producers > 0
     }
 
-    fn consumer(&mut self, cluster: &ReplicatedCluster, name: &str, mode: &str) -> Result<(), NetworkError> {
-        let (count, file) = (self.partitions.to_string(), self.file(name));
-        let bootstrap = cluster.bootstrap();
-        let command = if name.starts_with("java") {
-            java_command("HistoryConsumer", &[&bootstrap, TOPIC, &count, mode, &file])
-        } else {
-            rdkafka_command(mode, &[&bootstrap, TOPIC, &count, &file])
+    /// Starts a client.
+    fn launch(&mut self, cluster: &ReplicatedCluster, kind: Kind) -> Result<(), NetworkError> {
+        self.started += 1;
+        let name = format!("{}-{}", kind.name(), self.started);
+        let file = self.dir.join(format!("{name}.{EXTENSION}")).display().to_string();
+        let (count, number) = (self.partitions.to_string(), self.started.to_string());
+        let (bootstrap, rate) = (cluster.bootstrap(), self.shape.records_per_second.to_string());
+        let produce = [&bootstrap, TOPIC, &count, &number, &rate, &file];
+        let java_consumer =
+            |mode: &str| java_command("HistoryConsumer", &[&bootstrap, TOPIC, &count, mode, &file]);
+        let consume = [&bootstrap, TOPIC, &count, &file];
+        let command = match kind {
+            Kind::JavaProducer => java_command("HistoryProducer", &produce),
+            Kind::RdkafkaProducer => rdkafka_command("produce", &produce),
+            Kind::JavaFollower => java_consumer("follow"),
+            Kind::RdkafkaFollower => rdkafka_command("follow", &consume),
+            Kind::JavaFinal => java_consumer("final"),
+            Kind::RdkafkaFinal => rdkafka_command("final", &consume),
         };
-        self.spawn(cluster, name.to_owned(), &command, false)
+        self.spawn(cluster, name, &command, kind)
     }
 
     fn spawn(
@@ -130,15 +171,31 @@ impl Load {
         cluster: &ReplicatedCluster,
         name: String,
         command: &Command,
-        produces: bool,
+        kind: Kind,
     ) -> Result<(), NetworkError> {
         let failed = |error| NetworkError(format!("{name} cannot be started: {error}"));
         let log = File::create(self.dir.join(format!("{name}.log"))).map_err(failed)?;
         let mut command = cluster.clients.on(command);
         command.stdin(Stdio::piped()).stdout(log.try_clone().map_err(failed)?).stderr(log);
         let child = command.spawn().map_err(failed)?;
-        self.clients.push(Client { name, child, produces });
+        self.clients.push(Client { name, child, kind });
         Ok(())
+    }
+
+    /// `kill -9` of any client. What it wrote down until then is judged: of what it was not answered nobody knows.
+    pub(super) fn kill_one(&mut self, chance: &mut Moments) -> String {
+        if self.clients.is_empty() {
+            return "no client is left to be killed".to_owned();
+        }
+        let client = self.clients.swap_remove(index(chance, self.clients.len()));
+        self.killed.push(client.kind);
+        // Dropping it kills it, and waits.
+        format!("kill -9 {}", client.name)
+    }
+
+    /// Another client for each that was killed.
+    pub(super) fn restart_killed(&mut self, cluster: &ReplicatedCluster) -> Result<(), NetworkError> {
+        std::mem::take(&mut self.killed).into_iter().try_for_each(|kind| self.launch(cluster, kind))
     }
 
     /// The folder of the histories; whatever is in it at the end is judged.
@@ -159,7 +216,7 @@ impl Load {
     /// Fails unless every follower gets everything that was acknowledged: one that stands still for good sees no fault.
     fn wait_for_followers(&self, diary: &mut Diary) {
         let acknowledged = self.acknowledged();
-        for client in self.clients.iter().filter(|client| !client.produces) {
+        for client in self.clients.iter().filter(|client| !client.kind.produces()) {
             let read = || self.watcher.read_by(&client.name);
             if wait_until(FOLLOW_LIMIT, || (read() >= acknowledged).then_some(())).is_none() {
                 let (name, read) = (&client.name, read());
@@ -173,7 +230,7 @@ impl Load {
     pub fn finish(mut self, cluster: &ReplicatedCluster, diary: &mut Diary) -> Result<PathBuf, NetworkError> {
         for producers in [true, false] {
             let (mut ending, rest): (Vec<Client>, Vec<Client>) =
-                self.clients.drain(..).partition(|client| client.produces == producers);
+                self.clients.drain(..).partition(|client| client.kind.produces() == producers);
             self.clients = rest;
             // The end of their input tells them.
             ending.iter_mut().for_each(|client| drop(client.child.stdin.take()));
@@ -184,9 +241,9 @@ impl Load {
                 self.wait_for_followers(diary);
             }
         }
-        self.consumer(cluster, "java-final", "final")?;
-        if self.rdkafka {
-            self.consumer(cluster, "rdkafka-final", "final")?;
+        self.launch(cluster, Kind::JavaFinal)?;
+        if self.uses_rdkafka() {
+            self.launch(cluster, Kind::RdkafkaFinal)?;
         }
         for mut client in std::mem::take(&mut self.clients) {
             self.wait(&mut client, diary);
