@@ -11,7 +11,7 @@ pub struct Limits {
     /// Largest request frame in bytes (`socket.request.max.bytes`). Clients are built for Kafka's 100 MiB.
     pub frame_bytes_max: usize,
     /// Bytes of all requests between arrival and answer (`queued.max.request.bytes`). At least `frame_bytes_max`; when
-    /// it is used up, connections stop reading until others are answered.
+    /// it is used up, connections stop reading until others are answered; small frames have 16 MiB of their own then.
     pub request_memory_bytes_max: usize,
     /// How long a frame may wait for request memory before its connection is closed.
     pub memory_wait_max: Duration,

@@ -28,6 +28,7 @@ use crate::config::Limits;
 use crate::dispatch::{ApiTable, Call, Outcome, RequestContext};
 use crate::frame_reader::{Frame, FrameReader};
 use crate::metrics::{RouteMetrics, WireMetrics};
+use crate::request_memory::RequestMemory;
 use crate::response_writer::ResponseWriter;
 use crate::warm_pages::WarmPool;
 
@@ -40,7 +41,7 @@ pub(crate) struct Shared<S> {
     /// Metrics of the table's rows, in their order.
     pub(crate) routes: Vec<RouteMetrics>,
     /// Bytes of requests in flight, over all connections.
-    pub(crate) memory: Arc<Semaphore>,
+    pub(crate) memory: RequestMemory,
     pub(crate) warm: WarmPool,
     pub(crate) draining: CancellationToken,
 }

@@ -5,16 +5,16 @@
 //! A frame takes its whole share at once, so frames never wait for each other half-read. While idle no buffer is held.
 
 use std::io;
-use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use tokio::net::TcpStream;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout;
 
 use crate::close_reason::CloseReason;
 use crate::config::Limits;
+use crate::request_memory::{NoMemory, RequestMemory};
 
 /// The first read of a burst; small requests fit, several at once.
 const FIRST_READ_BYTES: usize = 8 << 10;
@@ -34,12 +34,12 @@ pub(crate) struct Frame {
 pub(crate) struct FrameReader<'a> {
     stream: &'a TcpStream,
     limits: &'a Limits,
-    memory: &'a Arc<Semaphore>,
+    memory: &'a RequestMemory,
     buffer: BytesMut,
 }
 
 impl<'a> FrameReader<'a> {
-    pub(crate) fn new(stream: &'a TcpStream, limits: &'a Limits, memory: &'a Arc<Semaphore>) -> Self {
+    pub(crate) fn new(stream: &'a TcpStream, limits: &'a Limits, memory: &'a RequestMemory) -> Self {
         Self { stream, limits, memory, buffer: BytesMut::new() }
     }
 
@@ -87,14 +87,11 @@ impl<'a> FrameReader<'a> {
     }
 
     async fn take_memory(&self, size: usize) -> Result<OwnedSemaphorePermit, CloseReason> {
-        let share = u32::try_from(size).unwrap_or(u32::MAX);
         let waited = self.limits.memory_wait_max;
-        let full = CloseReason::MemoryFull { bytes: size, waited };
-        match timeout(waited, Arc::clone(self.memory).acquire_many_owned(share)).await {
-            Ok(Ok(permit)) => Ok(permit),
-            Ok(Err(_closed)) => Err(CloseReason::Draining),
-            Err(_elapsed) => Err(full),
-        }
+        self.memory.take(size, waited).await.map_err(|none| match none {
+            NoMemory::Full => CloseReason::MemoryFull { bytes: size, waited },
+            NoMemory::Closed => CloseReason::Draining,
+        })
     }
 
     /// Reads up to the end of a frame of `size` bytes and not beyond, into a buffer of just that size.

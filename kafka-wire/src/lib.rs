@@ -21,6 +21,7 @@ mod frame_reader;
 mod listener;
 mod log_limiter;
 mod metrics;
+mod request_memory;
 mod response_writer;
 mod warm_pages;
 
@@ -31,4 +32,5 @@ pub use dispatch::{
     ApiTable, ConnectionId, OnWritten, Reply, RequestContext, Route, TableError, route, staged,
 };
 pub use listener::{BindError, BoundListener, Server, bind_listeners};
+pub use log_limiter::LogLimiter;
 pub use metrics::WireMetrics;

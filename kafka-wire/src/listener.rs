@@ -13,7 +13,6 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use socket2::{Domain, Protocol, Socket, TcpKeepalive, Type};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -25,6 +24,7 @@ use crate::connection_slots::{ConnectionSlot, ConnectionSlots};
 use crate::dispatch::{ApiTable, ConnectionId, RequestContext};
 use crate::log_limiter::LogLimiter;
 use crate::metrics::WireMetrics;
+use crate::request_memory::RequestMemory;
 use crate::warm_pages::WarmPool;
 
 /// Pause after a failed accept (out of descriptors), so that the loop does not spin.
@@ -158,7 +158,7 @@ impl Server {
             tasks: TaskTracker::new(),
             cut: CancellationToken::new(),
             shared: Shared {
-                memory: Arc::new(Semaphore::new(limits.request_memory_bytes_max.min(Semaphore::MAX_PERMITS))),
+                memory: RequestMemory::new(limits.request_memory_bytes_max),
                 draining: draining.clone(),
                 table,
                 state,

@@ -11,7 +11,7 @@ const WINDOW: Duration = Duration::from_secs(1);
 
 /// A fixed-window limiter for one kind of log line.
 #[derive(Debug)]
-pub(crate) struct LogLimiter(Mutex<Window>);
+pub struct LogLimiter(Mutex<Window>);
 
 #[derive(Debug)]
 struct Window {
@@ -21,12 +21,14 @@ struct Window {
 }
 
 impl LogLimiter {
-    pub(crate) fn new(now: Instant) -> Self {
+    /// A limiter whose first window begins now.
+    #[must_use]
+    pub fn new(now: Instant) -> Self {
         Self(Mutex::new(Window { start: now, lines: 0, suppressed: 0 }))
     }
 
     /// Whether a line may be written now; if so, how many were left out since the last one.
-    pub(crate) fn admit(&self, now: Instant) -> Option<u64> {
+    pub fn admit(&self, now: Instant) -> Option<u64> {
         let mut window = self.0.lock();
         if now.saturating_duration_since(window.start) >= WINDOW {
             window.start = now;

@@ -11,9 +11,10 @@ use crate::metrics::NodeMetrics;
 use crate::partition::Partitions;
 use crate::producer_ids::ProducerIds;
 use crate::published_image::PublishedImage;
+use kafka_wire::LogLimiter;
 use kafka_wire_core::{ErrorCode, Str};
 use proto_types::controller_api::{ControllerReply, ControllerRequest};
-use proto_types::ids::{BrokerEpoch, NodeId};
+use proto_types::ids::{BrokerEpoch, NodeId, TopicPartition};
 use std::sync::Arc;
 use std::time::Duration;
 use storage_node_core::effective_config::{ConfigSource, ConfigView};
@@ -41,6 +42,7 @@ pub(crate) struct Node {
     replica_selector: ReplicaSelector,
     limits: Limits,
     admin_requests: Semaphore,
+    read_failures: LogLimiter,
     clock: Clock,
     metrics: Arc<NodeMetrics>,
 }
@@ -98,6 +100,7 @@ impl Node {
                 .unwrap_or(1)
                 .max(1),
             replica_selector: ReplicaSelector::of_class(config.kafka_value("replica.selector.class")),
+            read_failures: LogLimiter::new(clock.now()),
             admin_requests: Semaphore::new(config.limits.admin_requests_in_flight_max),
             limits: config.limits.clone(),
             clock,
@@ -138,6 +141,13 @@ impl Node {
     /// What the node counts about itself.
     pub(crate) fn metrics(&self) -> &NodeMetrics {
         &self.metrics
+    }
+
+    /// A read of a log failed. Clients repeat it, so only some failures are written down.
+    pub(crate) fn log_read_failure(&self, partition: TopicPartition, error: &dyn std::fmt::Display) {
+        if let Some(suppressed) = self.read_failures.admit(self.clock.now()) {
+            tracing::error!(%partition, %error, suppressed, "cannot read the log");
+        }
     }
 
     /// The clocks.

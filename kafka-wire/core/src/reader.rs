@@ -15,6 +15,8 @@ use crate::text::Str;
 pub const ALLOCATION_PER_BYTE: usize = 16;
 /// Bytes of memory that arrays of a small frame may always take.
 pub const ALLOCATION_FLOOR: usize = 64 * 1024;
+/// Longest string in either form, bytes.
+const STRING_BYTES_MAX: usize = 32_767;
 /// Memory that a byte of text may take while it is replaced: three bytes for U+FFFD, in a buffer that grows by doubling.
 const REPLACED_TEXT_PER_BYTE: usize = 8;
 
@@ -145,10 +147,14 @@ impl Reader {
     }
 
     /// A string or null: its length in two bytes, or as a varint of length + 1, then its bytes. What is not UTF-8 is
-    /// replaced by U+FFFD, as Kafka does: a client with names in another encoding is answered as there.
+    /// replaced by U+FFFD, as Kafka does: a client with names in another encoding is answered as there. Longer ones than the two
+    /// bytes can say are refused in either form, as there.
     pub(crate) fn string(&mut self, flexible: bool) -> Result<Option<Str>, DecodeError> {
         let length = if flexible { self.compact_length()? } else { signed_length(i64::from(self.i16()?))? };
         let Some(length) = length else { return Ok(None) };
+        if length > STRING_BYTES_MAX {
+            return Err(DecodeErrorKind::Length(i64::try_from(length).unwrap_or(i64::MAX)).into());
+        }
         let bytes = self.slice(length)?;
         match Str::from_utf8(bytes.clone()) {
             Some(text) => Ok(Some(text)),
@@ -249,6 +255,22 @@ mod tests {
         assert_eq!(uvarint(&[0xff, 0xff, 0xff, 0xff, 0x1f]), too_big);
         assert_eq!(uvarint(&[0x80, 0x80, 0x80, 0x80, 0x80, 0x00]), too_big);
         assert!(matches!(uvarint(&[0x80]), Err(DecodeErrorKind::Truncated { needed: 1, left: 0 })));
+    }
+
+    #[test]
+    fn no_form_carries_a_string_above_32_767_bytes() {
+        let compact = |length: usize| {
+            let mut bytes = vec![];
+            // The length and one more, as a varint of three bytes.
+            let announced = length + 1;
+            bytes.extend(
+                [announced & 0x7f | 0x80, announced >> 7 & 0x7f | 0x80, announced >> 14].map(|b| b as u8),
+            );
+            bytes.extend(vec![b'x'; length]);
+            Reader::new(Bytes::from(bytes)).string(true).map_err(|error| error.kind)
+        };
+        assert_eq!(compact(32_767).map(|text| text.map(|text| text.len())), Ok(Some(32_767)));
+        assert_eq!(compact(32_768), Err(DecodeErrorKind::Length(32_768)));
     }
 
     #[test]

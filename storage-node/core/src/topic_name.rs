@@ -1,7 +1,8 @@
 //! Kafka's rule for topic names, for answers about topics that do not exist. Creating one is the controller's decision.
 
 /// Longest topic name, bytes.
-const LENGTH_MAX: usize = 249;
+/// Bytes of a name at most.
+pub const LENGTH_MAX: usize = 249;
 
 /// Checks that a topic could have this name. The error is a sentence as Kafka has it, safe to be shown.
 pub fn check(name: &str) -> Result<(), String> {

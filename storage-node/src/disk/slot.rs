@@ -388,7 +388,7 @@ impl Slot {
                 self.space.on_written(bytes.len());
                 let size = bytes.len();
                 if self.replicating.has_followers() {
-                    self.shared.tail.push(base_offset, Offset(appended.end), bytes.freeze());
+                    self.shared.tail.push(base_offset, Offset(appended.end), bytes);
                 }
                 // Also where nobody waits for the disk: the descriptors of a finished segment stay open until it is
                 // there, and what no flush has confirmed is read again after a crash.

@@ -113,7 +113,6 @@ impl From<ProduceError> for KafkaError {
                 ErrorCode::RequestTimedOut
             }
             ProduceError::OutOfOrderSequence { .. } => ErrorCode::OutOfOrderSequenceNumber,
-            // Clients take it for success without an offset, which it is.
             // Not DUPLICATE_SEQUENCE_NUMBER, which clients take for success: it is not known to be there.
             ProduceError::DuplicateTooOld => ErrorCode::OutOfOrderSequenceNumber,
             ProduceError::InvalidProducerEpoch { .. } => ErrorCode::InvalidProducerEpoch,

@@ -151,6 +151,8 @@ impl FetchSessions {
         let partitions: Vec<_> =
             guard.order.values().map(|cached| (cached.key.clone(), cached.wanted)).collect();
         if partitions.is_empty() || partitions.len() > self.limits.partitions_max {
+            // Whoever makes room holds the map and takes each session: never the other way round.
+            drop(guard);
             self.sessions.lock().remove(&session_id);
             return Ok(FetchContext { kind: Kind::Sessionless, partitions });
         }
@@ -254,6 +256,8 @@ impl Session {
             return;
         }
         let place = self.new_place();
+        // It outlives the request, whose frame it must not keep.
+        let key = PartitionKey { topic: key.topic.detach(), ..key };
         self.places.insert(key.clone(), place);
         self.order.insert(place, Cached { key, wanted, high_watermark: -1, log_start: -1 });
     }

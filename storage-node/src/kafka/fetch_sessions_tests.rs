@@ -169,3 +169,44 @@ fn a_session_hears_of_nearer_replicas_and_of_logs_that_part() {
     let sent = sessions.finish(Millis(1), context, outcome);
     assert_eq!(indexes(&sent.partitions), [1, 2]);
 }
+
+#[test]
+fn a_session_that_empties_itself_and_one_that_makes_room_do_not_wait_for_each_other() {
+    let sessions = std::sync::Arc::new(FetchSessions::new(LIMITS));
+    let (done, ended) = std::sync::mpsc::channel();
+    // Both slots are taken, so whoever begins looks at all sessions.
+    session(&sessions, 0, &[0]);
+    for emptying in [true, false] {
+        let (sessions, done) = (std::sync::Arc::clone(&sessions), done.clone());
+        std::thread::spawn(move || {
+            for round in 0..5_000 {
+                // Long after the others, which may be pushed out.
+                let id = session(&sessions, round * 10_000, &[0, 1]);
+                if emptying && id != 0 {
+                    let forgotten = vec![key(0), key(1)];
+                    // Pushed out by the other thread: as good.
+                    _ = sessions.begin(Millis(round), SessionRequest { forgotten, ..request(id, 1, &[]) });
+                }
+            }
+            // Nobody waits any more only where the test has failed.
+            done.send(()).ok();
+        });
+    }
+    for _ in 0..2 {
+        ended.recv_timeout(std::time::Duration::from_secs(60)).expect("neither waits for the other");
+    }
+}
+
+#[test]
+fn a_session_keeps_no_frame_of_a_request() {
+    let frame = Bytes::from(vec![b't'; 100_000]);
+    let name = kafka_wire_core::Str::from_utf8(frame.slice(..1)).expect("ASCII");
+    let key = PartitionKey { topic: TopicKey::Name(name), partition: 0 };
+    let sessions = FetchSessions::new(LIMITS);
+    let asked = SessionRequest { wanted: vec![(key.clone(), wanted(0))], ..request(0, 0, &[]) };
+    let context = sessions.begin(Millis(0), asked).unwrap();
+    let (_, data) = data(0, 5, b"");
+    sessions.finish(Millis(0), context, vec![(key, data)]);
+    assert_eq!(sessions.len(), 1);
+    assert!(frame.is_unique(), "only the test holds it");
+}

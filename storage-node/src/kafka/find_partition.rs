@@ -1,18 +1,46 @@
 //! From a client's words (topic name or id, partition index) to the copy on this node, and to who leads instead.
 
+use std::hash::{Hash, Hasher};
+
 use kafka_wire_core::Str;
 use proto_types::ids::{NodeId, PartitionIndex, TopicId, TopicPartition};
 use storage_node_core::image::{ClusterImage, TopicImage};
+use storage_node_core::topic_name;
 use thiserror::Error;
 use uuid::Uuid;
 
 use crate::partition::{Lookup, PartitionHandle, Partitions};
 
 /// A topic as a client names it.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum TopicKey {
     Name(Str),
     Id(Uuid),
+}
+
+impl TopicKey {
+    /// The same without the frame that it came in; for storing beyond the request.
+    pub(crate) fn detach(&self) -> Self {
+        match self {
+            TopicKey::Name(name) => TopicKey::Name(name.detach()),
+            TopicKey::Id(id) => TopicKey::Id(*id),
+        }
+    }
+}
+
+// A request names a topic once and then as many partitions as fit, and each is a key: a name that is longer than any topic's
+// must not cost its length for each of them.
+impl Hash for TopicKey {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        match self {
+            TopicKey::Name(name) => {
+                let start = name.as_bytes().get(..topic_name::LENGTH_MAX).unwrap_or(name.as_bytes());
+                state.write(start);
+                state.write_usize(name.as_bytes().len());
+            }
+            TopicKey::Id(id) => id.hash(state),
+        }
+    }
 }
 
 /// Why there is no copy to speak to.

@@ -41,6 +41,15 @@ pub(crate) struct Tail {
     appended: Mutex<VecDeque<Appended>>,
 }
 
+/// The batches in memory that is not much larger than they are. A small one shares the buffer of the request that it came in,
+/// which nobody has counted here.
+fn without_slack(batches: BytesMut) -> Bytes {
+    match batches.capacity() / 2 > batches.len() {
+        true => Bytes::copy_from_slice(&batches),
+        false => batches.freeze(),
+    }
+}
+
 /// One append; each begins where the one before ends.
 #[derive(Debug)]
 struct Appended {
@@ -55,7 +64,8 @@ impl Tail {
     }
 
     /// Batches are in the log. Without room for them, what is here is of no use to anybody who needs them next.
-    pub(crate) fn push(&self, from: Offset, end: Offset, bytes: Bytes) {
+    pub(crate) fn push(&self, from: Offset, end: Offset, batches: BytesMut) {
+        let bytes = without_slack(batches);
         let room = self.budget.take(bytes.len());
         let mut appended = self.appended.lock();
         let continues = appended.back().is_none_or(|last| last.end == from);
@@ -123,7 +133,7 @@ mod tests {
     }
 
     fn push(tail: &Tail, from: i64, end: i64, bytes: &'static [u8]) {
-        tail.push(Offset(from), Offset(end), Bytes::from_static(bytes));
+        tail.push(Offset(from), Offset(end), BytesMut::from(bytes));
     }
 
     fn read(tail: &Tail, from: i64, bytes_max: usize) -> Option<(Vec<u8>, i64)> {
@@ -144,6 +154,24 @@ mod tests {
         tail.drop_below(Offset(8));
         assert_eq!(read(&tail, 7, 100), None);
         assert_eq!(read(&tail, 8, 100), Some((b"c".to_vec(), 10)));
+    }
+
+    #[test]
+    fn a_small_batch_does_not_keep_the_buffer_of_its_request() {
+        let (_, tail) = tail(100);
+        let mut request = BytesMut::with_capacity(8192);
+        request.extend_from_slice(b"header, batch");
+        let batch = request.split_off(8);
+        let place = batch.as_ptr();
+        assert!(batch.capacity() > 1000);
+        tail.push(Offset(0), Offset(1), batch);
+        let (kept, _) = tail.read(Offset(0), 100).expect("it was pushed");
+        assert_eq!(&kept[..], b"batch");
+        assert_ne!(kept.as_ptr(), place, "copied out");
+        let large = BytesMut::from(&[7_u8; 90][..]);
+        let place = large.as_ptr();
+        tail.push(Offset(1), Offset(2), large);
+        assert_eq!(tail.read(Offset(1), 90).expect("it was pushed").0.as_ptr(), place, "handed over");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! DescribeLogDirs: the data directories, the copies in each, and the space on their volumes.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -15,13 +15,16 @@ use storage_node_core::image::ClusterImage;
 use crate::node::Node;
 use crate::partition::registry::CopySize;
 
+/// The partitions that are asked for, by topic.
+type Asked<'a> = HashMap<&'a str, HashSet<i32>>;
+
 pub(crate) async fn handle(
     node: Arc<Node>,
     _context: RequestContext,
     request: DescribeLogDirsRequest,
 ) -> DescribeLogDirsResponse {
     let image = node.image();
-    let asked = request.topics.map(|topics| asked_for(&topics));
+    let asked = request.topics.as_deref().map(asked_for);
     let mut response = DescribeLogDirsResponse::default();
     let paths: Vec<_> = node.partitions().directories().map(|data| data.path().to_owned()).collect();
     for (place, path) in paths.into_iter().enumerate() {
@@ -50,23 +53,25 @@ pub(crate) async fn handle(
     response
 }
 
-fn asked_for(topics: &[DescribableLogDirTopic]) -> HashSet<(Str, i32)> {
-    let all = topics
-        .iter()
-        .flat_map(|topic| topic.partitions.iter().map(|&partition| (topic.topic.clone(), partition)));
-    all.collect()
+fn asked_for(topics: &[DescribableLogDirTopic]) -> Asked<'_> {
+    let mut asked = Asked::new();
+    for topic in topics {
+        asked.entry(topic.topic.as_str()).or_default().extend(&topic.partitions);
+    }
+    asked
 }
 
 fn by_topic(
     image: &ClusterImage,
     copies: Vec<CopySize>,
-    asked: Option<&HashSet<(Str, i32)>>,
+    asked: Option<&Asked<'_>>,
 ) -> Vec<DescribeLogDirsTopic> {
     let mut topics: BTreeMap<String, Vec<DescribeLogDirsPartition>> = BTreeMap::new();
     for copy in copies {
         let Some(topic) = image.topic(copy.id.topic) else { continue };
         let index = copy.id.partition.0;
-        if asked.is_some_and(|asked| !asked.contains(&(Str::from(topic.name.to_string()), index))) {
+        let is_asked = |asked: &Asked| asked.get(&*topic.name).is_some_and(|all| all.contains(&index));
+        if !asked.is_none_or(is_asked) {
             continue;
         }
         topics.entry(topic.name.to_string()).or_default().push(DescribeLogDirsPartition {

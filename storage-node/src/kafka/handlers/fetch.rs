@@ -213,7 +213,7 @@ impl Read<'_> {
                 Ok(found_here) => found_here,
                 Err(error) => {
                     found.answer_now = true;
-                    data.error_code = read_error(&handle, &error);
+                    data.error_code = read_error(self.node, &handle, &error);
                     return Ok(data);
                 }
             };
@@ -285,7 +285,7 @@ impl Read<'_> {
         let reader = handle.reader().clone();
         let read = partitions.read_pool().run(move || range.read(&reader, isolation)).await;
         read.unwrap_or_else(|failed| {
-            tracing::error!(partition = %handle.id(), error = %failed, "a cold read failed");
+            self.node.log_read_failure(handle.id(), &failed);
             let slice = LogSlice { parts: Vec::new(), next_offset: offset };
             Ok(FoundInLog { slice, aborted: None })
         })
@@ -388,12 +388,12 @@ fn divergence(handle: &PartitionHandle, wanted: &Wanted) -> Result<Option<EpochE
     Ok(parts.then_some(EpochEndOffset { epoch: epoch.0, end_offset: end.0 }))
 }
 
-fn read_error(handle: &PartitionHandle, error: &ReadError) -> ErrorCode {
+fn read_error(node: &Node, handle: &PartitionHandle, error: &ReadError) -> ErrorCode {
     match error {
         ReadError::OffsetOutOfRange { .. } => ErrorCode::OffsetOutOfRange,
         ReadError::Damaged { .. } | ReadError::Io(_) => {
             handle.on_read_error(error);
-            tracing::error!(partition = %handle.id(), %error, "cannot read the log");
+            node.log_read_failure(handle.id(), error);
             ErrorCode::KafkaStorageError
         }
     }

@@ -1,6 +1,6 @@
 //! ListOffsets: the ends of a log, and the first record of a time.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use kafka_wire::RequestContext;
@@ -70,11 +70,11 @@ pub(crate) async fn handle(
     };
     let twice = asked_twice(&request);
     let mut response = ListOffsetsResponse::default();
-    for topic in request.topics {
+    for (topic, twice) in request.topics.into_iter().zip(twice) {
         let mut partitions = Vec::with_capacity(topic.partitions.len());
         for partition in topic.partitions {
             let answer = match asked(partition.timestamp, version) {
-                _ if twice.contains(&(topic.name.clone(), partition.partition_index)) => {
+                _ if twice.contains(&partition.partition_index) => {
                     Err(KafkaError::new(ErrorCode::InvalidRequest, "the partition is asked for twice"))
                 }
                 None => {
@@ -103,18 +103,22 @@ pub(crate) async fn handle(
     response
 }
 
-fn asked_twice(request: &ListOffsetsRequest) -> HashSet<(Str, i32)> {
-    let mut seen = HashSet::new();
-    let mut twice = HashSet::new();
+/// For each topic of the request the partitions that it, or another part of the request under the same name, names again.
+fn asked_twice(request: &ListOffsetsRequest) -> Vec<Arc<HashSet<i32>>> {
+    // By name once for each topic, not once for each partition.
+    let mut counts: HashMap<&Str, HashMap<i32, bool>> = HashMap::new();
     for topic in &request.topics {
+        let again = counts.entry(&topic.name).or_default();
         for partition in &topic.partitions {
-            let key = (topic.name.clone(), partition.partition_index);
-            if !seen.insert(key.clone()) {
-                twice.insert(key);
-            }
+            again.entry(partition.partition_index).and_modify(|again| *again = true).or_insert(false);
         }
     }
-    twice
+    let twice = |again: HashMap<i32, bool>| -> Arc<HashSet<i32>> {
+        Arc::new(again.into_iter().filter_map(|(partition, again)| again.then_some(partition)).collect())
+    };
+    let twice: HashMap<&Str, Arc<HashSet<i32>>> =
+        counts.into_iter().map(|(name, again)| (name, twice(again))).collect();
+    request.topics.iter().map(|topic| Arc::clone(&twice[&topic.name])).collect()
 }
 
 async fn look_up(
@@ -179,7 +183,7 @@ async fn search(
 ) -> Result<Option<TimestampOffset>, KafkaError> {
     let reader = handle.reader().clone();
     let failed = |error: &dyn std::fmt::Display| {
-        tracing::error!(partition = %handle.id(), %error, "cannot search the log by time");
+        node.log_read_failure(handle.id(), error);
         KafkaError::new(ErrorCode::KafkaStorageError, error.to_string())
     };
     match node.partitions().read_pool().run(move || look(reader)).await {
@@ -195,6 +199,19 @@ async fn search(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_partition_that_is_named_again_anywhere_in_the_request_is_known() {
+        use kafka_wire_core::messages::list_offsets::{ListOffsetsPartition, ListOffsetsTopic};
+        let topic = |name: &str, partitions: &[i32]| {
+            let partition = |&partition_index| ListOffsetsPartition { partition_index, ..Default::default() };
+            ListOffsetsTopic { name: name.into(), partitions: partitions.iter().map(partition).collect() }
+        };
+        let topics = vec![topic("a", &[0, 1, 1]), topic("b", &[0]), topic("a", &[2, 0])];
+        let twice = asked_twice(&ListOffsetsRequest { topics, ..Default::default() });
+        let expected = [HashSet::from([0, 1]), HashSet::new(), HashSet::from([0, 1])];
+        assert_eq!(twice.iter().map(|twice| (**twice).clone()).collect::<Vec<_>>(), expected);
+    }
 
     #[test]
     fn special_timestamps_have_their_versions() {
