@@ -28,8 +28,8 @@ pub(crate) struct Leader {
     pub(crate) followers: Followers,
     pub(crate) proposal: IsrProposal,
     pub(crate) waiters: Waiters<Produced>,
-    /// Requests to delete records. They wait for the low watermark.
-    pub(crate) deletions: Waiters<()>,
+    /// Requests to delete records, below an offset or the high watermark. They wait for the low watermark.
+    pub(crate) deletions: Waiters<Option<Offset>>,
     /// The append that was asked for and has not come back.
     pub(crate) appending: Option<Appending>,
 }
@@ -325,9 +325,9 @@ impl Leader {
         self.answer_all(ProduceError::LogFailed, actions);
     }
 
-    /// Takes a DeleteRecords request, if it is not past what every replica in sync has appended. What of that is not on their
-    /// disks yet is waited for: a client that was answered with `acks=1` may delete what it has just written, as it may where
-    /// nobody waits for disks.
+    /// Takes a DeleteRecords request. Where disks are waited for, so is the high watermark: a client that was answered with
+    /// `acks=1` may delete what it has just written, as it may where memory is enough. And "up to the high watermark" means what
+    /// every replica in sync is known to have in memory.
     pub(crate) fn delete_records(
         &mut self,
         config: &ReplicaConfig,
@@ -336,17 +336,21 @@ impl Leader {
         before: Option<Offset>,
         deadline: Millis,
     ) -> Option<Action> {
-        let appended = ReplicaConfig { flush: FlushMode::Os, ..*config };
-        let high_watermark = self.high_watermark(&appended, positions);
-        let before = before.unwrap_or(high_watermark);
+        let in_memory = ReplicaConfig { flush: FlushMode::Os, ..*config };
+        let needed = before.unwrap_or_else(|| self.high_watermark(&in_memory, positions));
+        let high_watermark = positions.high_watermark;
+        let limit = match config.flush {
+            FlushMode::Ack => positions.end,
+            FlushMode::Os => high_watermark,
+        };
         let refuse = |error| Some(Action::RecordsDeleted { ticket, result: Err(error) });
-        if before < Offset(0) || before > high_watermark {
+        if needed < Offset(0) || needed > limit {
             return refuse(DeleteRecordsError::OffsetOutOfRange { high_watermark });
         }
         if self.deletions.len() >= config.waiters_max {
             return refuse(DeleteRecordsError::Busy);
         }
-        self.deletions.add(before, Waiter { ticket, answer: (), deadline });
+        self.deletions.add(needed, Waiter { ticket, answer: before, deadline });
         None
     }
 
@@ -372,8 +376,13 @@ impl Leader {
             actions.push(Action::MoveStart { start });
             return;
         }
-        for Waiter { ticket, .. } in self.deletions.take_expired(now) {
-            actions.push(Action::RecordsDeleted { ticket, result: Err(DeleteRecordsError::TimedOut) });
+        let high_watermark = positions.high_watermark;
+        for Waiter { ticket, answer: before, .. } in self.deletions.take_expired(now) {
+            let error = match before.is_some_and(|before| before > high_watermark) {
+                true => DeleteRecordsError::OffsetOutOfRange { high_watermark },
+                false => DeleteRecordsError::TimedOut,
+            };
+            actions.push(Action::RecordsDeleted { ticket, result: Err(error) });
         }
     }
 

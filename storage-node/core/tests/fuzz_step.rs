@@ -600,6 +600,10 @@ impl World {
                 assert!(deadline.0 <= self.now);
                 self.answered.not_deleted_in_time += 1;
             }
+            Err(DeleteRecordsError::OffsetOutOfRange { .. }) => {
+                let before = before.expect("the high watermark is in range").0;
+                assert!(before < 0 || before > self.high_watermark);
+            }
             Err(DeleteRecordsError::NotLeader) => assert!(!self.leads),
             Err(DeleteRecordsError::LogFailed) => assert!(self.failed),
             Err(_) => {}

@@ -17,7 +17,7 @@ pub(crate) struct PartitionGhost {
     /// Everything that was ever committed, without gap from `first`.
     committed: Vec<Batch>,
     /// Where the list begins: at 0, but after an unclean election of a log that begins later there.
-    first: i64,
+    pub(crate) first: i64,
     /// Below it everything is committed.
     pub(crate) high_watermark: i64,
     /// The part of it that every eligible replica must have. Smaller only after an unclean election, whose winner shows
@@ -142,6 +142,11 @@ impl PartitionGhost {
     pub(crate) fn check_read(&self, from: i64, batches: &[Batch], high_watermark: i64) -> i64 {
         let mut next = from;
         for batch in batches.iter().take_while(|batch| batch.end <= high_watermark) {
+            if next.max(batch.base) < self.first {
+                // An unclean election gave up what the list knew of it, and a later one brought it back.
+                next = batch.end;
+                continue;
+            }
             // What of the batch lies below is not for the consumer, and may be the past of an earlier leader.
             let committed = self.at(next.max(batch.base));
             assert!(committed == Some(batch), "R8: read {batch:?} at {next}, committed is {committed:?}");

@@ -719,9 +719,11 @@ impl World {
         let mut text = format!("{:?}\n", self.plan);
         for partition in 0..self.plan.partitions {
             let ghost = &self.ghost.partitions[partition];
-            let (high_watermark, sure) = (ghost.high_watermark, ghost.sure);
+            let (first, high_watermark, sure) = (ghost.first, ghost.high_watermark, ghost.sure);
             let state = self.controller.partition(partition);
-            text += &format!("partition {partition}: committed {high_watermark} sure {sure} {state:?}\n");
+            text += &format!(
+                "partition {partition}: committed {first}..{high_watermark} sure {sure} {state:?}\n"
+            );
             for node in &self.nodes {
                 let Some(copy) = node.copies.get(&partition) else { continue };
                 let log = &copy.log;
