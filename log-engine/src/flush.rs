@@ -131,12 +131,6 @@ impl FlushWork {
     pub(crate) fn sync_names(&self, synced: bool) -> Result<(), FileError> {
         // Planted: new names are not brought to the disk.
         let mut dir_changed = self.dir_changed && !synced && !cfg!(weir_planted_bug = "B12");
-        if self.dir_is_new {
-            // There may have been no room for it.
-            self.disk
-                .create_dir_all(&self.dir)
-                .map_err(|e| FileError::new("create directory", &self.dir, e))?;
-        }
         if let Some(epochs) = &self.epochs {
             epochs.write(&*self.disk, &self.dir)?;
             dir_changed = false;

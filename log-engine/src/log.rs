@@ -123,7 +123,11 @@ impl Log {
             epochs: recovered.epochs,
             snapshots: recovered.snapshots,
             bytes_since_snapshot: u64::from(unsnapshotted),
-            dirty: Dirty { dir_is_new: recovered.dir_is_new, ..Dirty::default() },
+            dirty: Dirty {
+                dir_is_new: recovered.dir_is_new,
+                dir_is_missing: recovered.dir_is_missing,
+                ..Dirty::default()
+            },
             in_flight: None,
             poisoned: None,
             device_failed: false,
@@ -366,11 +370,7 @@ impl Log {
         state.created_ms = now_ms;
         let segment = Arc::new(Segment::new(descriptors, &self.dir, base_offset, state));
         segment.aborted().set(AbortedDigest::default(), Vec::new());
-        if self.shared.segments().is_empty() {
-            // There may have been no room for it.
-            let made = self.data.disk().create_dir_all(&self.dir);
-            made.map_err(|e| FileError::new("create directory", &self.dir, e))?;
-        }
+        self.make_dir()?;
         self.dirty_file(segment.log(), OpenMode::CreateOrEmpty)?;
         self.dirty.dir = true;
         self.reserved = 0;

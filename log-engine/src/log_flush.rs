@@ -25,6 +25,8 @@ pub(crate) struct Dirty {
     pub(crate) files: BTreeMap<u64, Arc<Pin>>,
     pub(crate) dir: bool,
     pub(crate) dir_is_new: bool,
+    /// There was no room for the log's directory yet.
+    pub(crate) dir_is_missing: bool,
     pub(crate) epochs: bool,
 }
 
@@ -53,12 +55,31 @@ impl Log {
         if self.in_flight.is_some() || self.poisoned.is_some() || self.dirty.is_empty() {
             return None;
         }
+        match self.make_dir() {
+            Ok(()) => {}
+            // There are no records either.
+            Err(error) if is_disk_full(&error.source) => return None,
+            Err(error) => {
+                self.poison_by(&error);
+                return None;
+            }
+        }
         let work = Arc::new(self.take_work());
         let ticket = NEXT_TICKET.fetch_add(1, Ordering::Relaxed);
         let end = self.end();
         let record = self.record(end);
         self.in_flight = Some(InFlight { ticket, end, record, superseded: false, work: work.clone() });
         Some(FlushHandle { log: self.name, ticket, end, work })
+    }
+
+    /// Makes the log's directory if there was no room for it before.
+    pub(crate) fn make_dir(&mut self) -> Result<(), FileError> {
+        if self.dirty.dir_is_missing {
+            let made = self.data.disk().create_dir_all(&self.dir);
+            made.map_err(|e| FileError::new("create directory", &self.dir, e))?;
+            self.dirty.dir_is_missing = false;
+        }
+        Ok(())
     }
 
     fn take_work(&mut self) -> FlushWork {
@@ -177,6 +198,7 @@ impl Log {
     /// it is for lack of space for a small file: of a file that could not be synced, for whatever reason, the pages may
     /// be gone, and another sync of it would report success.
     pub(crate) fn sync_now(&mut self) -> Result<(), FileError> {
+        self.make_dir()?;
         let earlier = self.in_flight.as_ref().map(|f| f.work.clone());
         let work = self.take_work();
         for part in earlier.as_deref().into_iter().chain([&work]) {

@@ -78,6 +78,8 @@ pub(crate) struct Recovered {
     /// Offset of the newest snapshot that was used, −1 if none was.
     pub(crate) snapshot_offset: i64,
     pub(crate) dir_is_new: bool,
+    /// There was no room for it.
+    pub(crate) dir_is_missing: bool,
     pub(crate) report: RecoveryReport,
 }
 
@@ -190,6 +192,7 @@ impl Recovery<'_> {
             snapshots: files.snapshots,
             snapshot_offset,
             dir_is_new: files.dir_is_new || self.known.is_none(),
+            dir_is_missing: files.dir_is_missing,
             report: self.report,
         })
     }

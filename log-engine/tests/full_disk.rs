@@ -236,6 +236,7 @@ fn a_new_log_on_a_full_disk_takes_appends_when_there_is_room() {
     let batch = TestBatch::new(0, 1, &[NOW], 100, Compression::None, None);
     log.append(&batch.bytes, &[batch.header], NOW).unwrap_err();
     flush(&mut log);
+    assert_eq!(data.list().unwrap(), [], "not even a directory");
     disk.set_capacity(None);
     log.append(&batch.bytes, &[batch.header], NOW).unwrap();
     flush(&mut log);

@@ -110,7 +110,7 @@ impl SimDisk {
         self.state.lock().faults.push(fault);
     }
 
-    /// Bytes that all files together may take; more is ENOSPC.
+    /// Bytes that all files together may take; more, or a directory when they are taken, is ENOSPC.
     pub fn set_capacity(&self, bytes: Option<u64>) {
         self.state.lock().capacity = bytes;
     }
@@ -209,6 +209,10 @@ impl Disk for SimDisk {
             match state.names.get(dir) {
                 Some(Node::Dir) => {}
                 Some(Node::File(_)) => return Err(io::ErrorKind::NotADirectory.into()),
+                // A directory takes room, though not much.
+                None if state.capacity.is_some_and(|capacity| state.used_bytes() >= capacity) => {
+                    return Err(rustix::io::Errno::NOSPC.into());
+                }
                 None => {
                     state.count()?;
                     state.change_names(parent(dir), vec![(dir.to_owned(), Some(Node::Dir))]);

@@ -26,6 +26,8 @@ pub(super) struct Files {
     /// A segment was found damaged earlier.
     pub(super) damaged: bool,
     pub(super) dir_is_new: bool,
+    /// There was no room for it.
+    pub(super) dir_is_missing: bool,
 }
 
 /// The parts of a segment; its records go last, so that what is left by a crash is still known for a segment.
@@ -38,11 +40,13 @@ pub(super) fn list_files(disk: &dyn Disk, dir: &Path) -> Result<Files, FileError
         Ok(entries) => entries,
         Err(e) if e.kind() == io::ErrorKind::NotFound => {
             files.dir_is_new = true;
-            return match disk.create_dir_all(dir) {
+            match disk.create_dir_all(dir) {
+                Ok(()) => {}
                 // It is made when something is to be in it.
-                Err(e) if !is_disk_full(&e) => Err(FileError::new("create directory", dir, e)),
-                Ok(()) | Err(_) => Ok(files),
-            };
+                Err(e) if is_disk_full(&e) => files.dir_is_missing = true,
+                Err(e) => return Err(FileError::new("create directory", dir, e)),
+            }
+            return Ok(files);
         }
         Err(e) => return Err(FileError::new("list", dir, e)),
     };
