@@ -83,6 +83,8 @@ pub struct Diary {
     begun: Vec<(u64, String)>,
     /// A disk was filled: daemons may say so.
     disks_filled: bool,
+    /// A disk stood still: so may its daemon say.
+    disks_stalled: bool,
     /// What must not be: liveness, a daemon that ended by itself.
     pub complaints: Vec<String>,
 }
@@ -94,6 +96,7 @@ impl Diary {
             text: String::new(),
             begun: Vec::new(),
             disks_filled: false,
+            disks_stalled: false,
             complaints: Vec::new(),
         }
     }
@@ -253,6 +256,14 @@ impl Storm<'_> {
         self.diary.disks_filled |= fault.fills_disks();
         let what = fault.begin(self)?;
         self.diary.fault(&what);
+        Ok(())
+    }
+
+    /// Lets the disk of a storage node stand still: whatever it writes or syncs waits until [`Storm::heal`].
+    pub fn stall_disk(&mut self, node: usize) -> Result<(), NetworkError> {
+        self.diary.disks_stalled = true;
+        self.cluster.stall_disk(Role::StorageNode, node)?;
+        self.diary.fault(&format!("the disk of storage-node-{node} stands still"));
         Ok(())
     }
 

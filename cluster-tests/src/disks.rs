@@ -1,4 +1,4 @@
-//! Small file systems in files, one for each daemon: they can be full, and they can lose their power.
+//! Small file systems in files, one for each daemon: they can be full, stand still, and lose their power.
 //!
 //! A power cut is the system call that file systems have for it (`FS_IOC_SHUTDOWN` without a flush of the journal): what was not
 //! synced is gone, and every later access fails until the file system is mounted again. This needs root and a loop device.
@@ -51,6 +51,16 @@ impl Disks {
     pub fn restore_power(&self, name: &str) -> Result<(), NetworkError> {
         run(Command::new("umount").arg(self.dir(name)))?;
         self.mount(name)
+    }
+
+    /// From now on whoever writes to it or syncs waits, and cannot be killed before [`Disks::release`].
+    pub fn stall(&self, name: &str) -> Result<(), NetworkError> {
+        run(Command::new("fsfreeze").arg("-f").arg(self.dir(name)))
+    }
+
+    /// Lets everything go that waits since [`Disks::stall`].
+    pub fn release(&self, name: &str) -> Result<(), NetworkError> {
+        run(Command::new("fsfreeze").arg("-u").arg(self.dir(name)))
     }
 
     /// Takes all free space.

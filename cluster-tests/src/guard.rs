@@ -13,6 +13,7 @@ use std::process::{Child, Command, Stdio};
 const SCRIPT: &str = r#"
 trap '' INT TERM HUP
 cat >/dev/null
+for dir in $(awk '{print $2}' /proc/mounts | grep "^$3/"); do fsfreeze -u "$dir" 2>/dev/null; done
 for ns in $(ip netns list | awk '{print $1}' | grep "^$1-"); do
     for pid in $(ip netns pids "$ns"); do kill -9 "$pid"; done
     tries=0

@@ -207,6 +207,8 @@ pub struct PartitionView {
 pub struct ReplicatedCluster {
     daemons: Vec<Daemon>,
     disks: Option<Disks>,
+    /// Names of the daemons whose disks stand still.
+    stalled: Vec<String>,
     /// The host of the clients.
     pub clients: Host,
     // Dropped after the daemons: its guard takes away the namespaces and the mounts.
@@ -253,7 +255,7 @@ impl ReplicatedCluster {
         }
         init(dir, &daemons, &mounts);
         let clients = network.add_host()?;
-        Ok(ReplicatedCluster { daemons, disks, clients, network, without_namespaces })
+        Ok(ReplicatedCluster { daemons, disks, stalled: Vec::new(), clients, network, without_namespaces })
     }
 
     /// Waits until every daemon says that it is ready.
@@ -359,8 +361,23 @@ impl ReplicatedCluster {
         Ok(())
     }
 
+    /// Lets a daemon's disk stand still: whatever it writes or syncs waits. It cannot be killed before [`ReplicatedCluster::heal`].
+    pub fn stall_disk(&mut self, role: Role, id: usize) -> Result<(), NetworkError> {
+        let disks = self.disks.as_ref().ok_or_else(|| NetworkError("there are no disks".to_owned()))?;
+        let name = format!("{role}-{id}");
+        disks.stall(&name)?;
+        self.stalled.push(name);
+        Ok(())
+    }
+
+    fn release_disks(&mut self) -> Result<(), NetworkError> {
+        let Some(disks) = &self.disks else { return Ok(()) };
+        std::mem::take(&mut self.stalled).iter().try_for_each(|name| disks.release(name))
+    }
+
     /// Takes back everything that was done to the cluster, and starts what does not run.
     pub fn heal(&mut self) -> Result<(), NetworkError> {
+        self.release_disks()?;
         self.restore_power()?;
         for daemon in &mut self.daemons {
             daemon.resume();
@@ -382,6 +399,9 @@ impl ReplicatedCluster {
 
 impl Drop for ReplicatedCluster {
     fn drop(&mut self) {
+        if let Err(error) = self.release_disks() {
+            eprintln!("{error}");
+        }
         // A process that stands still holds its file system: the guard could not take it away.
         for daemon in &mut self.daemons {
             if let Some(process) = daemon.process.as_mut()

@@ -53,7 +53,7 @@ pub(super) fn judge(
         let log = String::from_utf8_lossy(&log);
         let panics = log.lines().filter(|line| line.contains("panicked at"));
         diary.complaints.extend(panics.map(|line| format!("{}: {line}", daemon.name())));
-        let wrong = log.lines().filter(|line| is_error(line) && !is_allowed(line, diary.disks_filled));
+        let wrong = log.lines().filter(|line| is_error(line) && !is_allowed(line, &diary));
         let wrong: Vec<&str> = wrong.collect();
         if let Some(first) = wrong.first() {
             diary.complaints.push(format!(
@@ -80,9 +80,13 @@ fn is_error(line: &str) -> bool {
     line.contains("ERROR")
 }
 
+/// What one says whose disk does not answer.
+const OF_STALLED_DISKS: &str = "a disk does not answer";
+
 /// Whether a fault explains an error. Dead peers, cuts and lost power do not: a cluster is made for them.
-fn is_allowed(line: &str, disks_filled: bool) -> bool {
-    disks_filled && OF_FULL_DISKS.iter().any(|said| line.contains(said))
+fn is_allowed(line: &str, diary: &Diary) -> bool {
+    let filled = diary.disks_filled && OF_FULL_DISKS.iter().any(|said| line.contains(said));
+    filled || (diary.disks_stalled && line.contains(OF_STALLED_DISKS))
 }
 
 /// The longest pause between two acknowledgements of one partition, from the beginning of each fault to the next one's.

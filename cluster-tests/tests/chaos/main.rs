@@ -8,6 +8,7 @@ mod choice;
 mod one_way_cuts;
 #[path = "../raw_connection/mod.rs"]
 mod raw_connection;
+mod stalled_disk;
 mod stands_still;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -73,7 +73,7 @@ fn wake_up_with_requests(storm: &mut Storm<'_>) -> Result<(), NetworkError> {
     Ok(())
 }
 
-fn leader_seen_by(storm: &Storm<'_>, node: usize) -> Option<usize> {
+pub(crate) fn leader_seen_by(storm: &Storm<'_>, node: usize) -> Option<usize> {
     storm.cluster.partitions(node, TOPIC)?.first()?.leader
 }
 
