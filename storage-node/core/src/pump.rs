@@ -21,6 +21,8 @@ pub struct Pump {
     window: i64,
     /// The next batch is larger than the credit.
     starved: bool,
+    /// Credit came since the last push was asked for: reading for it may have taken long.
+    granted: bool,
     /// What the follower knows, if anything was pushed.
     marks: Option<Marks>,
 }
@@ -55,7 +57,7 @@ impl Pump {
     /// For a session that has begun with a follower whose log ends at `next`.
     pub fn new(leader_epoch: LeaderEpoch, next: Offset, credit_bytes: u64) -> Self {
         let credit = as_credit(credit_bytes).max(1);
-        Self { leader_epoch, next, credit, window: credit, starved: false, marks: None }
+        Self { leader_epoch, next, credit, window: credit, starved: false, granted: false, marks: None }
     }
 
     /// What to send now, at most `bytes_max` at once.
@@ -67,6 +69,7 @@ impl Pump {
         }
         let marks = Marks { log_start: view.start, high_watermark: view.high_watermark };
         if self.next < view.end && self.credit > 0 && !self.starved {
+            self.granted = false;
             return PumpStep::Push(Push {
                 from: self.next,
                 to: view.end,
@@ -90,9 +93,11 @@ impl Pump {
         self.marks = Some(marks);
     }
 
-    /// Not even the first batch fits into what may be sent: more credit has to come.
+    /// Not even the first batch fits into what the last push allowed: more credit has to come. If it has come since that push
+    /// was asked for, perhaps nothing is on its way any more that could bring more, and the next push allows it. In any case ask
+    /// [`Pump::next`] again: the marks may have moved.
     pub fn on_nothing_fits(&mut self) {
-        self.starved = true;
+        self.starved = !self.granted;
     }
 
     /// The follower grants more.
@@ -100,6 +105,7 @@ impl Pump {
         if bytes > 0 {
             self.credit = self.credit.saturating_add(as_credit(bytes));
             self.starved = false;
+            self.granted = true;
         }
     }
 
@@ -181,6 +187,20 @@ mod tests {
         assert_eq!(pump.next(&view(0, 7, 9), MAX), PumpStep::Idle);
         pump.add_credit(1_000);
         assert_eq!(push(&mut pump, &view(0, 7, 9)).bytes_max, 1_000);
+    }
+
+    #[test]
+    fn credit_that_comes_while_a_push_is_read_counts_for_the_next_one() {
+        let mut pump = pump(5, 1_000);
+        pump.pushed(Offset(7), 700, marks(0, 5));
+        assert_eq!(push(&mut pump, &view(0, 5, 9)).bytes_max, 300);
+        // All that was on its way is acknowledged while the next batch, of more than 300 bytes, comes from a disk.
+        pump.add_credit(700);
+        pump.on_nothing_fits();
+        let alone = push(&mut pump, &view(0, 5, 9));
+        assert_eq!((alone.bytes_max, alone.at_least_one), (1_000, true), "no other credit would ever come");
+        pump.on_nothing_fits();
+        assert_eq!(pump.next(&view(0, 5, 9), MAX), PumpStep::Idle, "that credit has counted");
     }
 
     #[test]

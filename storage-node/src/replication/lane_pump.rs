@@ -175,8 +175,10 @@ impl LanePump {
     /// Sends what the session may send now.
     fn turn(&mut self, id: SessionId) {
         let Some(pumping) = self.sessions.get_mut(&id) else { return };
+        // The follower has closed it.
         if self.lane.get(id).is_none() {
             self.sessions.remove(&id);
+            self.marks.remove(&id);
             return;
         }
         pumping.pump.add_credit(pumping.session.take_credit());
@@ -266,8 +268,11 @@ impl LanePump {
         }
         let chunk = match outcome {
             Ok(Some(chunk)) => chunk,
-            // More than the credit: an acknowledgement will wake it.
-            Ok(None) => return pumping.pump.on_nothing_fits(),
+            Ok(None) => {
+                pumping.pump.on_nothing_fits();
+                // Credit or marks may have come while it was read; else an acknowledgement wakes it.
+                return session.wake();
+            }
             Err(FailedRead { reason, is_suspicious }) => {
                 let (partition, follower) = (session.open.partition, session.from);
                 tracing::warn!(%partition, %follower, reason, "a follower's read failed");

@@ -140,7 +140,9 @@ impl ServedLane<'_> {
         }
         let key = SessionKey(self.server.next_key.fetch_add(1, Ordering::Relaxed));
         let lane = Arc::clone(&self.shared);
-        let session = Arc::new(LeaderSession::new(key, self.from, self.broker_epoch, open, partition, lane));
+        let counted = self.server.metrics.session();
+        let session = LeaderSession::new(key, self.from, self.broker_epoch, open, partition, lane, counted);
+        let session = Arc::new(session);
         if !self.shared.add(&session) {
             return Err("the follower has opened a session twice".to_owned());
         }
@@ -170,6 +172,8 @@ impl ServedLane<'_> {
     fn on_close(&self, id: SessionId) {
         if let Some(session) = self.shared.remove(id) {
             self.ended(&session);
+            // The pump forgets it when it comes to its turn.
+            session.wake();
         }
     }
 

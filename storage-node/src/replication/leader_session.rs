@@ -13,6 +13,7 @@ use proto_types::replication_api::{OpenSession, SessionAck, SessionAnswer, Sessi
 use storage_node_core::{Pump, SessionKey};
 use tokio::sync::Notify;
 
+use super::metrics::CountedSession;
 use crate::partition::PartitionHandle;
 
 /// See the module.
@@ -27,6 +28,7 @@ pub(crate) struct LeaderSession {
     pub(crate) open: OpenSession,
     pub(crate) partition: PartitionHandle,
     lane: Arc<LeaderLane>,
+    _counted: CountedSession,
     /// It waits in the lane's queue.
     ready: AtomicBool,
     heard: Mutex<Heard>,
@@ -83,6 +85,7 @@ impl LeaderSession {
         open: OpenSession,
         partition: PartitionHandle,
         lane: Arc<LeaderLane>,
+        counted: CountedSession,
     ) -> Self {
         Self {
             key,
@@ -91,6 +94,7 @@ impl LeaderSession {
             open,
             partition,
             lane,
+            _counted: counted,
             ready: AtomicBool::new(false),
             heard: Mutex::default(),
         }

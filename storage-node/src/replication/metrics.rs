@@ -29,10 +29,20 @@ pub(crate) struct ReplicationMetrics {
     under_replicated: Gauge,
     under_min_isr: Gauge,
     at_min_isr: Gauge,
+    sessions: Gauge,
     lag_records_max: Gauge,
     lag_ms_max: Gauge,
     /// The newest of each data directory.
     states: Arc<Mutex<BTreeMap<usize, ReplicationState>>>,
+}
+
+/// One of a follower's sessions that are counted while they are held in memory.
+pub(crate) struct CountedSession(Gauge);
+
+impl Drop for CountedSession {
+    fn drop(&mut self) {
+        self.0.dec();
+    }
 }
 
 /// What the partitions of one data directory are like, as of a look at all of them.
@@ -116,6 +126,7 @@ impl ReplicationMetrics {
                 "Partitions led here that commit nothing if one more is lost",
                 &metrics.at_min_isr,
             ),
+            ("replication_sessions", "Sessions of followers that this node holds", &metrics.sessions),
             (
                 "replication_lag_records_max",
                 "Records that the furthest follower of this node's partitions misses",
@@ -135,6 +146,17 @@ impl ReplicationMetrics {
 
     pub(crate) fn on_lane_opened(&self) {
         self.lanes_opened.inc();
+    }
+
+    /// A follower opens a session; it counts until the guard is dropped.
+    pub(crate) fn session(&self) -> CountedSession {
+        self.sessions.inc();
+        CountedSession(self.sessions.clone())
+    }
+
+    #[cfg(test)]
+    pub(crate) fn sessions(&self) -> i64 {
+        self.sessions.get()
     }
 
     pub(crate) fn on_session_opened(&self) {

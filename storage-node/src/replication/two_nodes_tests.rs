@@ -695,6 +695,32 @@ async fn a_slow_partition_is_sent_its_credit_and_delays_nobody() {
     world.close().await;
 }
 
+/// Followers come and go while a lane stays: nothing is left of a session that its follower has closed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_session_that_its_follower_closes_is_forgotten() {
+    let mut world = World::start(1, small_limits()).await;
+    let gone = world.nodes.remove(&2).expect("it was started");
+    gone.partitions.close().await;
+    drop(gone);
+    let leader = &world.nodes[&1];
+    let mut follower = PlayedFollower::connect(&world).await;
+    for session in 1..=20 {
+        follower.open(session, 0, 1_000).await;
+        // It has begun, and there is nothing to send when it is closed.
+        loop {
+            match follower.receiver.recv_message().await.expect("readable").expect("the lane goes on") {
+                LeaderFrame::Marks { .. } => break,
+                LeaderFrame::Answer { answer: SessionAnswer::Begins { .. }, .. } => {}
+                other => panic!("{other:?}"),
+            }
+        }
+        let close = FollowerFrame::Close { session: SessionId(session) };
+        follower.sender.send_message(&close).await.expect("sent");
+    }
+    until("all are forgotten", || leader.metrics.sessions() == 0).await;
+    world.close().await;
+}
+
 /// What a leader that the test plays sends, and how much of it was taken.
 struct PlayedLeader {
     batches: i64,

@@ -39,6 +39,8 @@ pub(crate) struct Faults {
     pub(crate) snapshot: usize,
     pub(crate) feed_delay: usize,
     pub(crate) slow_flush: usize,
+    /// Of a thousand: reads for a follower that wait for a disk.
+    pub(crate) cold_read: usize,
     pub(crate) append_refused: usize,
     /// Weights of mishaps, by [`Mishap`].
     pub(crate) weights: [usize; MISHAPS.len()],
@@ -130,6 +132,7 @@ impl Faults {
             feed_delay: sometimes(200),
             slow_flush: sometimes(200),
             append_refused: sometimes(20),
+            cold_read: sometimes(600),
             weights: [0; MISHAPS.len()],
             mishap_ms: 0,
         };

@@ -57,6 +57,7 @@ const MARKS: &[&str] = &[
     "deletion refused: timed out",
     "election by request",
     "fenced though alive",
+    "credit came during a read",
     "frame of a session that is over",
     "healed",
     "in-sync set accepted",

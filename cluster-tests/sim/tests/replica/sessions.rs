@@ -4,7 +4,7 @@
 use proto_types::ids::{BrokerEpoch, LeaderEpoch, NodeId, Offset};
 use proto_types::replication_api::{Marks, SessionAnswer};
 use storage_node_core::{
-    FollowerAck, FromLeader, Input, LeaderBatches, OpenSession, Pump, PumpStep, SessionKey, Ticket,
+    FollowerAck, FromLeader, Input, LeaderBatches, OpenSession, Pump, PumpStep, Push, SessionKey, Ticket,
 };
 
 use crate::log::Batch;
@@ -85,6 +85,8 @@ pub(crate) struct Leading {
     log_end: Offset,
     credit: u64,
     pump: Option<Pump>,
+    /// What is being read for it; it is sent nothing meanwhile.
+    reading: Option<Push>,
 }
 
 impl World {
@@ -245,8 +247,16 @@ impl World {
                     self.send_frame(lane, Side::Follower, Frame::Answer { partition, session, answer });
                     return;
                 };
-                let leading =
-                    Leading { lane, session, key, leader_epoch, log_end: log.1, credit, pump: None };
+                let leading = Leading {
+                    lane,
+                    session,
+                    key,
+                    leader_epoch,
+                    log_end: log.1,
+                    credit,
+                    pump: None,
+                    reading: None,
+                };
                 live.leading.push(leading);
                 let open = OpenSession {
                     session: key,
@@ -266,6 +276,9 @@ impl World {
                 let key = leading.key;
                 if let Some(pump) = &mut leading.pump {
                     pump.add_credit(credit);
+                }
+                if credit > 0 && leading.reading.is_some() {
+                    self.ghost.mark("credit came during a read");
                 }
                 self.step(
                     node,
@@ -444,45 +457,74 @@ impl World {
 
     /// Sends what the sessions of a partition have to send.
     pub(crate) fn run_pumps(&mut self, node: usize, partition: usize) {
-        let mut over = Vec::new();
-        let mut frames = Vec::new();
-        let Some(copy) = self.nodes[node].copies.get_mut(&partition) else { return };
-        let Some(live) = &mut copy.live else { return };
-        for leading in &mut live.leading {
-            let Some(pump) = &mut leading.pump else { continue };
-            let session = leading.session;
-            loop {
-                match pump.next(&live.view, PUSH_BYTES_MAX) {
-                    PumpStep::Idle => break,
-                    PumpStep::Push(push) => {
-                        let batches = copy.log.read(push.from.0, push.bytes_max, push.at_least_one);
-                        let Some(last) = batches.last() else {
-                            pump.on_nothing_fits();
-                            continue;
-                        };
-                        let bytes = batches.iter().map(|batch| batch.bytes).sum();
-                        pump.pushed(Offset(last.end), bytes, push.marks);
-                        let (from, marks) = (push.from, push.marks);
-                        let frame = Frame::Batches { partition, session, from, marks, batches };
-                        frames.push((leading.lane, frame));
+        let Some(live) = self.nodes[node].live(partition) else { return };
+        let keys: Vec<SessionKey> = live.leading.iter().map(|leading| leading.key).collect();
+        for key in keys {
+            self.run_pump(node, partition, key);
+        }
+    }
+
+    /// Sends what one session has to send.
+    pub(crate) fn run_pump(&mut self, node: usize, partition: usize, key: SessionKey) {
+        loop {
+            let Some(live) = self.nodes[node].live(partition) else { return };
+            let Some(leading) = live.leading.iter_mut().find(|leading| leading.key == key) else { return };
+            let (lane, session) = (leading.lane, leading.session);
+            if leading.reading.is_some() {
+                return;
+            }
+            let Some(pump) = &mut leading.pump else { return };
+            match pump.next(&live.view, PUSH_BYTES_MAX) {
+                PumpStep::Idle => return,
+                PumpStep::Push(push) => {
+                    leading.reading = Some(push);
+                    if self.happens(self.plan.faults.cold_read) {
+                        let (run, delay) = (self.nodes[node].run, 1 + self.rng.below(40) as i64);
+                        self.after(delay, Event::ColdRead { node, run, partition, session: key });
+                        return;
                     }
-                    PumpStep::Marks(marks) => {
-                        frames.push((leading.lane, Frame::Marks { partition, session, marks }));
-                    }
-                    PumpStep::Over => {
-                        over.push(leading.key);
-                        break;
-                    }
+                    self.read_done(node, partition, key);
+                }
+                PumpStep::Marks(marks) => {
+                    self.send_frame(lane, Side::Follower, Frame::Marks { partition, session, marks });
+                }
+                PumpStep::Over => {
+                    self.ghost.mark("pump ended a session");
+                    return self.session_over(node, partition, key);
                 }
             }
         }
-        for (lane, frame) in frames {
-            self.send_frame(lane, Side::Follower, frame);
+    }
+
+    /// A disk has brought what a session's push was waiting for.
+    pub(crate) fn cold_read(&mut self, node: usize, partition: usize, key: SessionKey) {
+        let Some(live) = self.nodes[node].live(partition) else { return };
+        let Some(leading) = live.leading.iter_mut().find(|leading| leading.key == key) else { return };
+        let Some(push) = leading.reading else { return };
+        // What was read belongs to the leadership only while that lasts; and it may have been deleted.
+        if live.view.leader_epoch != leading.leader_epoch || live.view.start > push.from {
+            return self.session_over(node, partition, key);
         }
-        for key in over {
-            self.ghost.mark("pump ended a session");
-            self.end_session(node, partition, key);
-            self.step(node, partition, Input::SessionEnded { session: key });
-        }
+        self.read_done(node, partition, key);
+        self.run_pump(node, partition, key);
+    }
+
+    fn read_done(&mut self, node: usize, partition: usize, key: SessionKey) {
+        let Some(copy) = self.nodes[node].copies.get_mut(&partition) else { return };
+        let Some(live) = &mut copy.live else { return };
+        let Some(leading) = live.leading.iter_mut().find(|leading| leading.key == key) else { return };
+        let (lane, session) = (leading.lane, leading.session);
+        let (Some(push), Some(pump)) = (leading.reading.take(), &mut leading.pump) else { return };
+        let batches = copy.log.read(push.from.0, push.bytes_max, push.at_least_one);
+        let Some(last) = batches.last() else { return pump.on_nothing_fits() };
+        let bytes = batches.iter().map(|batch| batch.bytes).sum();
+        pump.pushed(Offset(last.end), bytes, push.marks);
+        let frame = Frame::Batches { partition, session, from: push.from, marks: push.marks, batches };
+        self.send_frame(lane, Side::Follower, frame);
+    }
+
+    fn session_over(&mut self, node: usize, partition: usize, key: SessionKey) {
+        self.end_session(node, partition, key);
+        self.step(node, partition, Input::SessionEnded { session: key });
     }
 }

@@ -81,6 +81,12 @@ pub(crate) enum Event {
         run: u64,
         frame: Frame,
     },
+    ColdRead {
+        node: usize,
+        run: u64,
+        partition: usize,
+        session: SessionKey,
+    },
     Produce {
         node: usize,
         producer: usize,
@@ -146,6 +152,7 @@ impl Event {
             | Event::Tick { node, run, .. }
             | Event::SessionLost { node, run, .. }
             | Event::FrameAgain { node, run, .. }
+            | Event::ColdRead { node, run, .. }
             | Event::ProposalAnswered { node, run, .. } => Some((*node, Some(*run))),
             Event::Produce { node, .. } => Some((*node, None)),
             Event::Boots { .. }
@@ -391,6 +398,9 @@ impl World {
             Event::LaneArrives { lane, to } => self.lane_arrives(lane, to),
             Event::LaneNoticed { lane, side } => self.lane_noticed(lane, side),
             Event::FrameAgain { node, frame, .. } => self.frame_again(node, frame),
+            Event::ColdRead { node, partition, session, .. } => {
+                self.cold_read(node, partition, session);
+            }
             Event::Produce { node, producer, number, wanted } => self.produce(node, producer, number, wanted),
             Event::ProposalAnswered { node, partition, number, epochs, outcome, .. } => {
                 self.proposal_answered(node, partition, number, epochs, outcome);
