@@ -12,7 +12,7 @@ use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use log_engine::{DataDir, FlusherConfig};
+use log_engine::{DataDir, FileError, FlusherConfig};
 use parking_lot::{Mutex, RwLock};
 use proto_types::ids::{Millis, NodeId, TopicPartition};
 use proto_types::metadata::{ConfigResource, PartitionState};
@@ -144,6 +144,31 @@ enum Copy {
     Failed,
 }
 
+/// The data directory of each copy. One whose folder is gone belongs where it was: another directory, which never had it, would
+/// take it for new and let it lead without its records.
+fn where_copies_are(directories: &[DataDir]) -> Result<HashMap<TopicPartition, usize>, FileError> {
+    let mut placed = HashMap::new();
+    for (place, data) in directories.iter().enumerate() {
+        for name in data.list()? {
+            let first = *placed.entry(partition_of(name)).or_insert(place);
+            if first != place {
+                tracing::error!(partition = %name, "two data directories hold a copy; the first one counts");
+            }
+        }
+    }
+    for (place, data) in directories.iter().enumerate() {
+        for name in data.known_logs() {
+            placed.entry(partition_of(name)).or_insert_with(|| {
+                tracing::error!(
+                    partition = %name, directory = %data.path().display(), "the folder of a copy is gone"
+                );
+                place
+            });
+        }
+    }
+    Ok(placed)
+}
+
 /// Where a copy lies and how large it is.
 #[derive(Debug, Clone)]
 pub(crate) struct CopySize {
@@ -157,14 +182,8 @@ impl Partitions {
         let limits = &config.limits;
         let read_pool = ReadPool::start(limits.read_threads, limits.read_queue_max)?;
         let mut directories = Vec::new();
-        let mut placed = HashMap::new();
+        let placed = where_copies_are(&data).map_err(std::io::Error::other)?;
         for (place, data) in data.into_iter().enumerate() {
-            for name in data.list().map_err(std::io::Error::other)? {
-                let first = *placed.entry(partition_of(name)).or_insert(place);
-                if first != place {
-                    tracing::error!(partition = %name, "two data directories hold a copy; the first one counts");
-                }
-            }
             let queue = Arc::new(EventQueue::new(limits.queue));
             let health = Arc::new(DiskHealth::new());
             let scrub = Arc::<ScrubRequests>::default();

@@ -303,6 +303,33 @@ async fn a_failed_sync_takes_its_directory_offline_and_no_other() {
 }
 
 #[tokio::test]
+async fn a_copy_whose_folder_is_gone_is_missed_where_it_was_and_made_nowhere_else() {
+    let disk = SimDisk::new(1);
+    let open =
+        |epoch| World::open_in(Arc::clone(&disk) as Arc<dyn Disk>, 2, epoch, PartitionLimits::default(), &[]);
+    let world = open(1).await;
+    let paths = ["data", "more-data"];
+    let lost = world.handle(0).directory();
+    world.produce(0, Acks::All, 1, 0).await.unwrap();
+    world.produce(1, Acks::All, 2, 0).await.unwrap();
+    world.partitions.close().await;
+    drop(world);
+    let id = topic_partition(topic_id(1), 0);
+    let folder =
+        Path::new(paths[lost]).join(log_engine::LogName::new(id.topic.0, id.partition.0).to_string());
+    for file in disk.list(&folder).unwrap() {
+        disk.remove_file(&folder.join(&file.name)).unwrap();
+    }
+    disk.remove_dir(&folder).unwrap();
+    let world = open(2).await;
+    assert!(matches!(world.partitions.get(id), Lookup::Failed), "not a new, empty one");
+    assert!(world.partitions.damaged.lock().contains(&id));
+    assert_eq!(world.partitions.place(id), lost);
+    assert_eq!(world.read(1), [(0, value(2, 0))]);
+    world.partitions.close().await;
+}
+
+#[tokio::test]
 async fn a_failed_directory_takes_all_that_is_in_it_along_and_opens_nothing_more() {
     let disk = SimDisk::new(1);
     let world = World::open(&disk, 1).await;
@@ -580,7 +607,7 @@ async fn a_scrub_seals_and_finds_damage_and_a_leader_keeps_what_is_left() {
     disk.flip_bit(&dir.join(&files(".log")[1]), 4, 2);
     let handle = world.handle(0);
     eventually("the copy is offline", || handle.view().standing == Standing::Failed).await;
-    assert_eq!(world.partitions.damaged(), [id]);
+    assert!(world.partitions.damaged.lock().contains(&id));
     assert_eq!(world.read(1).len(), 1, "its neighbour goes on");
     drop(handle);
     world.partitions.close().await;
@@ -589,12 +616,12 @@ async fn a_scrub_seals_and_finds_damage_and_a_leader_keeps_what_is_left() {
 
     let mut world = open(1).await;
     assert!(matches!(world.partitions.get(id), Lookup::Failed), "the damage is remembered");
-    assert_eq!(world.partitions.damaged(), [id]);
+    assert!(world.partitions.damaged.lock().contains(&id));
     assert_eq!(world.read(1).len(), 1);
     // This node leads the partition: there is nobody to begin anew from, and what is left stays.
     let left = files(".log");
     world.partitions.restart_copy(&world.image, id).await.unwrap();
-    assert_eq!(world.partitions.damaged(), [id]);
+    assert!(world.partitions.damaged.lock().contains(&id));
     assert_eq!(files(".log"), left);
     // A copy that could not be opened goes with its topic all the same.
     let deleted = world.image.apply(MetadataIndex(2), &[MetadataChange::TopicDeleted { topic: topic_id(1) }]);
