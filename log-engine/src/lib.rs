@@ -7,7 +7,7 @@
 //! ```text
 //! <data directory>/                 one process, one node, one cluster
 //!   meta.properties  .lock  flushed-ends  clean-shutdown  boot-id
-//!   cleaner-offset-checkpoint  cleaner-dropped-checkpoint
+//!   cleaner-offset-checkpoint  cleaner-dropped-checkpoint  directories
 //!   <topic id>-<partition>/
 //!     00000000000000000000.log          batches            ─┐
 //!     00000000000000000000.index        offset → position   ├ one segment
@@ -54,6 +54,7 @@ mod scrub;
 mod seal;
 mod segment;
 mod set_aside;
+mod siblings;
 mod snapshots;
 mod txn_index;
 

@@ -33,7 +33,7 @@ const END: &str = "<!-- end of table -->\n";
 const DAMAGES: [&str; 5] = ["a bit flips", "cut short", "missing", "an older version", "a block of zeros"];
 
 /// The files: what they are, and which one of them is damaged.
-const KINDS: [(&str, Pick); 16] = [
+const KINDS: [(&str, Pick); 17] = [
     ("`.log`, sealed", Pick::Segment("log", 3)),
     ("`.log`, taking appends, below the flushed end", Pick::Last("log")),
     ("`.index`, sealed", Pick::Segment("index", 3)),
@@ -49,6 +49,7 @@ const KINDS: [(&str, Pick); 16] = [
     ("`clean-shutdown`", Pick::Directory("clean-shutdown")),
     ("`boot-id`, after a crash", Pick::Directory("boot-id")),
     ("`cleaner-offset-checkpoint`", Pick::Directory("cleaner-offset-checkpoint")),
+    ("`directories`", Pick::Directory("directories")),
     ("`meta.properties`", Pick::Directory("meta.properties")),
 ];
 
@@ -120,6 +121,7 @@ impl World {
         for life in 0..2 {
             let data = open_dir(&disk).unwrap();
             data.remember_boot(if life == 0 { "boot 1" } else { BOOT }).unwrap();
+            data.remember_siblings(&siblings(life)).unwrap();
             cleaned_to = append_and_compact(&data, &mut random);
             let (mut log, _) = Log::open(&data, NAME, config(), NOW).unwrap();
             for i in life * 60..(life + 1) * 60 {
@@ -229,6 +231,8 @@ impl World {
             Err(_) => return "the node does not start and says why".to_owned(),
         };
         let was_clean = data.was_clean();
+        let remembered = data.siblings();
+        assert!(remembered.is_empty() || (0..2).any(|life| remembered == siblings(life)), "{remembered:?}");
         let machine_restarted = data.may_lack_unflushed(Some(BOOT)).unwrap();
         let cleaned_to = cleaned_to(&data);
         assert!(cleaned_to <= self.cleaned_to, "deleted keys would come back");
@@ -282,6 +286,9 @@ impl World {
             }
             Pick::Directory("cleaner-offset-checkpoint") if cleaned_to < self.cleaned_to => {
                 "more is compacted again than need be".to_owned()
+            }
+            Pick::Directory("directories") if remembered.is_empty() => {
+                "tells nothing until the node has registered again".to_owned()
             }
             Pick::Segment("appendtimes", _) => {
                 "of no consequence but to retention, which goes by the newest timestamp or the last change of the file"
@@ -357,6 +364,12 @@ fn append_and_compact(data: &DataDir, random: &mut Random) -> i64 {
     pass.save_progress().unwrap();
     log.close().unwrap();
     cleaned_to(data)
+}
+
+/// The node's data directories in one of the lives.
+fn siblings(life: i32) -> Vec<(Uuid, PathBuf)> {
+    let of = |n: i32| (Uuid::from_u128(n as u128), PathBuf::from(format!("data{n}")));
+    (1..3 + life).map(of).collect()
 }
 
 /// How far the compacted log counts as clean.

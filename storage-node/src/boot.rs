@@ -6,7 +6,9 @@
 
 use log_engine::{DataDir, FileError};
 use proto_types::ids::BrokerEpoch;
+use std::path::PathBuf;
 use tokio::sync::watch;
+use uuid::Uuid;
 
 /// The kernel's id of its present run.
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
@@ -31,15 +33,20 @@ fn lacks_unflushed(directories: &[DataDir], boot: Option<&str>) -> Result<bool, 
     Ok(lacking)
 }
 
-/// Remembers the machine's run as soon as the node is registered.
+/// Remembers the machine's run, and the node's directories, as soon as the node is registered.
 pub(crate) async fn remember(
-    directories: Vec<DataDir>,
+    (directories, known): (Vec<DataDir>, Vec<(Uuid, PathBuf)>),
     mut broker_epoch: watch::Receiver<Option<BrokerEpoch>>,
 ) {
     if broker_epoch.wait_for(Option::is_some).await.is_err() {
         return;
     }
     let remembered = tokio::task::spawn_blocking(move || {
+        for directory in &directories {
+            if let Err(error) = directory.remember_siblings(&known) {
+                tracing::warn!(%error, "if another data directory cannot be read, the next start will not know its id");
+            }
+        }
         let Some(boot) = boot_id() else { return Ok(()) };
         directories.iter().try_for_each(|directory| directory.remember_boot(&boot))
     });

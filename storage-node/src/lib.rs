@@ -17,6 +17,7 @@ mod coordinators;
 #[cfg(test)]
 mod coordinators_tests;
 mod descriptors;
+mod directories;
 mod disk;
 mod error;
 mod handle;

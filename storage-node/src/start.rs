@@ -1,7 +1,7 @@
 //! How a node comes up.
 //!
-//! Open the data directories (a foreign, damaged or busy one ends it here), bind everything, register, follow the metadata,
-//! open the partitions; only when the cluster counts this node as live are clients served. What comes after is the
+//! Open the data directories (if none can be read, or one is somebody else's, it ends here), bind everything, register, follow
+//! the metadata, open the partitions; only when the cluster counts this node as live are clients served. What comes after is the
 //! [`Supervisor`]'s.
 
 use crate::boot;
@@ -12,6 +12,7 @@ use crate::controller_client::{ControllerClient, ControllerTiming};
 use crate::controller_port::ControllerPort;
 use crate::coordinators::{Coordinators, ForwardLimits};
 use crate::descriptors::DescriptorShares;
+use crate::directories::Directories;
 use crate::disk::cleaner::CleanerMetrics;
 use crate::error::StartError;
 use crate::handle::{KafkaAddress, NodeHandle, Phase};
@@ -34,10 +35,10 @@ use crate::session::{Session, SessionState};
 use crate::shard_logs::{self, ShardLogs, ShardLogsSlot};
 use crate::supervisor::Supervisor;
 use kafka_wire::{BoundListener, HostPort, ListenerConfig, WireMetrics, bind_listeners};
-use log_engine::{DataDir, DataDirOptions, RealDisk};
+use log_engine::{DataDirOptions, Disk, RealDisk};
 use prometheus_client::registry::Registry;
 use proto_types::controller_api::RegisterNode;
-use proto_types::ids::{BrokerEpoch, DirectoryId, Incarnation, NodeId, TopicPartition};
+use proto_types::ids::{BrokerEpoch, Incarnation, NodeId, TopicPartition};
 use proto_types::metadata::Listener;
 use quic_transport::pki::{CredentialFiles, Credentials};
 use quic_transport::{Identity, NodeKeys, Role, Router, TransportMetrics};
@@ -50,7 +51,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use uuid::Uuid;
 
-/// File in the first data directory that holds the secret of the node's QUIC endpoints.
+/// File in the first data directory that is open, that holds the secret of the node's QUIC endpoints.
 const NODE_KEYS_FILE: &str = "node.keys";
 
 /// Starts a node. Returns when its directories are open and its addresses bound; [`NodeHandle::ready`] tells when clients
@@ -64,8 +65,8 @@ pub async fn start(config: Config) -> Result<NodeHandle, StartError> {
     let metrics = Metrics::register(&mut registry);
     let credentials = load_credentials(&config)?;
     let shares = DescriptorShares::of(&config);
-    let (directories, unflushed_lost) = open_directories(&config, shares).await?;
-    let keys = NodeKeys::load_or_create(&directories[0].path().join(NODE_KEYS_FILE))?;
+    let directories = open_directories(&config, shares).await?;
+    let keys = NodeKeys::load_or_create(&directories.open[0].path().join(NODE_KEYS_FILE))?;
     let listeners = bind_kafka(&config)?;
     let shard_logs = ShardLogsSlot::default();
     let router = shard_logs::add_routes(Router::builder(), &shard_logs).build();
@@ -93,7 +94,6 @@ pub async fn start(config: Config) -> Result<NodeHandle, StartError> {
     let bound = Bound {
         limits: kafka_wire::Limits { connections_max: shares.connections_max, ..config.wire_limits() },
         directories,
-        unflushed_lost,
         listeners,
         control,
         shard_logs,
@@ -133,9 +133,7 @@ impl Metrics {
 struct Bound {
     /// Of the connection loop, as far as the system allows what is configured.
     limits: kafka_wire::Limits,
-    directories: Vec<DataDir>,
-    /// See [`boot`].
-    unflushed_lost: bool,
+    directories: Directories,
     listeners: Vec<BoundListener>,
     control: ControlThread,
     shard_logs: ShardLogsSlot,
@@ -153,7 +151,7 @@ fn run(
     session_state: watch::Sender<SessionState>,
 ) -> Result<NodeHandle, StartError> {
     let registration = registration(&config, &bound);
-    let Bound { limits, directories, listeners, control, shard_logs, data, lane_server, http, .. } = bound;
+    let Bound { limits, directories, listeners, control, shard_logs, data, lane_server, http } = bound;
     let clock = Clock::start();
     let client = controller_client(&config, &control, clock)?;
     let incarnation = registration.incarnation;
@@ -161,7 +159,7 @@ fn run(
     let file_configs = file_configs(&config, &kafka);
     let published = Arc::new(PublishedImage::default());
     let (stopping, broker_epoch) = (watch::Sender::new(false), watch::Sender::new(None));
-    tokio::spawn(boot::remember(directories.clone(), broker_epoch.subscribe()));
+    tokio::spawn(boot::remember(directories.to_remember(), broker_epoch.subscribe()));
     let Replicating { replication, throttle, proposer } =
         replicate(&config, &data, &published, &broker_epoch, &client, clock, &metrics.replication);
     let counted = (metrics.partitions, metrics.cleaner);
@@ -367,7 +365,7 @@ fn replicate(
 fn start_partitions(
     config: &Config,
     file_configs: &ConfigMap,
-    directories: Vec<DataDir>,
+    directories: Directories,
     clock: Clock,
     metrics: (PartitionMetrics, CleanerMetrics),
     replication: Arc<Replication>,
@@ -380,8 +378,10 @@ fn start_partitions(
         metrics: metrics.0,
         cleaner_metrics: metrics.1,
         replication,
+        offline: directories.offline,
     };
-    Partitions::start(config, directories).map_err(|error| StartError::Thread { name: "partitions", error })
+    Partitions::start(config, directories.open)
+        .map_err(|error| StartError::Thread { name: "partitions", error })
 }
 
 fn load_credentials(config: &Config) -> Result<Credentials, StartError> {
@@ -403,34 +403,17 @@ fn load_credentials(config: &Config) -> Result<Credentials, StartError> {
 }
 
 /// Opens and locks the data directories; files are not for async workers.
-/// The directories, and whether unflushed writes to them may be gone.
-async fn open_directories(
-    config: &Config,
-    shares: DescriptorShares,
-) -> Result<(Vec<DataDir>, bool), StartError> {
+async fn open_directories(config: &Config, shares: DescriptorShares) -> Result<Directories, StartError> {
     let (paths, cluster_id, node_id) = (config.data_dirs.clone(), config.cluster_id.clone(), config.node_id);
     let descriptors_max = shares.files_per_directory_max;
-    let open = move || {
-        let open_one = |path: &std::path::PathBuf| {
-            let options = DataDirOptions {
-                cluster_id: cluster_id.clone(),
-                node_id,
-                new_directory_id: Uuid::new_v4(),
-                descriptors_max,
-            };
-            DataDir::open(Arc::new(RealDisk), path, &options)
-        };
-        let directories = paths.iter().map(open_one).collect::<Result<Vec<_>, _>>()?;
-        let unflushed_lost = boot::may_lack_unflushed(&directories)?;
-        if unflushed_lost {
-            tracing::warn!(
-                "the machine restarted without a clean stop of this node: copies of topics that have or had \
-                 weir.flush=os may lack records, and leave the in-sync sets"
-            );
-        }
-        Ok::<_, log_engine::DataDirError>((directories, unflushed_lost))
+    let options = move || DataDirOptions {
+        cluster_id: cluster_id.clone(),
+        node_id,
+        new_directory_id: Uuid::new_v4(),
+        descriptors_max,
     };
-    let opened = tokio::task::spawn_blocking(open).await;
+    let disk: Arc<dyn Disk> = Arc::new(RealDisk);
+    let opened = tokio::task::spawn_blocking(move || Directories::open(&disk, &paths, options)).await;
     Ok(opened.expect("opening does not panic, and the runtime is running this very task")?)
 }
 
@@ -488,16 +471,12 @@ fn registration(config: &Config, parts: &Bound) -> RegisterNode {
         cluster_id: config.cluster_id.clone(),
         node: NodeId(config.node_id),
         incarnation: Incarnation(Uuid::new_v4()),
-        directories: parts
-            .directories
-            .iter()
-            .map(|directory| DirectoryId(directory.directory_id()))
-            .collect(),
+        directories: parts.directories.ids(),
         listeners: parts.listeners.iter().map(listener).collect(),
         control_address: advertised(&config.control.advertised, control).to_string(),
         data_address: advertised(&config.data.advertised, data).to_string(),
         rack: config.rack.clone(),
-        unflushed_lost: parts.unflushed_lost,
+        unflushed_lost: parts.directories.unflushed_lost,
     }
 }
 

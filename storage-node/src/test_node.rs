@@ -135,6 +135,7 @@ impl TestNode {
             metrics: PartitionMetrics::default(),
             cleaner_metrics: crate::disk::cleaner::CleanerMetrics::default(),
             replication: crate::replication::Replication::alone(),
+            offline: Vec::new(),
         };
         let node = Node::new(NodeParts {
             config: &config,

@@ -254,6 +254,44 @@ async fn directories_that_are_not_ours_are_refused_with_a_sentence() {
     refused(good, "damaged").await;
 }
 
+/// One of several directories that cannot be read takes only itself offline, and is named.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_serves_what_its_other_directories_hold() {
+    let dir = tempfile::tempdir().unwrap();
+    let controller = FakeController::start();
+    let mut config = config(&controller, dir.path());
+    config.data_dirs.push(dir.path().join("more-data"));
+    let node = ready(config.clone()).await;
+    let kafka = client(&node).await;
+    create_topic(&kafka, "t", 4).await;
+    let before = produce_soon(&kafka, "t", "x").await;
+    node.shutdown().await;
+
+    let holds_t0 = |path: &Path| {
+        let logs = std::fs::read_dir(path).unwrap().map(|entry| entry.unwrap().file_name());
+        logs.filter_map(|name| name.into_string().ok()).any(|name| name.ends_with("-0"))
+    };
+    let spoilt = config.data_dirs.iter().find(|path| !holds_t0(path)).unwrap().clone();
+    let meta = spoilt.join("meta.properties");
+    let good = std::fs::read(&meta).unwrap();
+    std::fs::write(&meta, "garbage").unwrap();
+    let node = start(config.clone()).await.unwrap();
+    let is_named = |text: &str| text.contains(&format!("{} is offline", spoilt.display()));
+    let named = async { while !is_named(&http_get(&node, "/readyz").await.1) {} };
+    tokio::time::timeout(PATIENCE, named).await.expect("why it is not ready");
+    let (_, metrics) = http_get(&node, "/metrics").await;
+    let gauge = format!("weir_storage_node_directory_offline{{directory=\"{}\"}} 1", spoilt.display());
+    assert!(metrics.contains(&gauge), "{metrics}");
+    assert_eq!(produce_soon(&client(&node).await, "t", "y").await, before + 1);
+    node.shutdown().await;
+
+    std::fs::write(&meta, good).unwrap();
+    let node = ready(config).await;
+    assert!(!is_named(&http_get(&node, "/readyz").await.1));
+    assert_eq!(produce_soon(&client(&node).await, "t", "z").await, before + 2);
+    node.shutdown().await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_certificate_for_somebody_else_is_refused() {
     let dir = tempfile::tempdir().unwrap();

@@ -25,6 +25,7 @@ use super::handle::{PartitionHandle, describe_followers};
 use super::metrics::PartitionMetrics;
 use super::settings::{TopicLimits, TopicSettings};
 use crate::clock::Clock;
+use crate::directories::OfflineDirectory;
 use crate::disk::HousekeepingLimits;
 use crate::disk::cleaner::{Cleaner, CleanerMetrics, CleanerSettings};
 use crate::disk::event::{DropCopy, Event, FollowersOf, LedPartition, Open, OpenFailure};
@@ -91,6 +92,8 @@ pub(crate) struct PartitionsConfig {
     pub(crate) metrics: PartitionMetrics,
     pub(crate) cleaner_metrics: CleanerMetrics,
     pub(crate) replication: Arc<Replication>,
+    /// Data directories that could not be opened.
+    pub(crate) offline: Vec<OfflineDirectory>,
 }
 
 /// What is known of a partition on this node.
@@ -113,6 +116,8 @@ pub(crate) struct Partitions {
     copies: RwLock<HashMap<TopicPartition, Copy>>,
     /// In which directory each copy lies, those included that are not open.
     placed: Mutex<HashMap<TopicPartition, usize>>,
+    /// Copies that must be in a directory that could not be opened.
+    offline: Mutex<BTreeSet<TopicPartition>>,
     /// Copies whose records are known to be damaged.
     damaged: Mutex<BTreeSet<TopicPartition>>,
     /// Copies that began anew while their damaged logs lie aside.
@@ -215,6 +220,7 @@ impl Partitions {
             read_pool,
             copies,
             placed,
+            offline: Mutex::default(),
             damaged: Mutex::default(),
             aside: Mutex::new(aside),
             healthy,
@@ -222,6 +228,9 @@ impl Partitions {
             cleaner,
         });
         partitions.cleaner.attach(Arc::downgrade(&partitions));
+        for directory in &partitions.config.offline {
+            partitions.config.metrics.disks().of(&directory.path).set_offline(&directory.reason);
+        }
         watch_disks(Arc::downgrade(&partitions))?;
         partitions.start_scrubs()?;
         Ok(partitions)
@@ -335,6 +344,9 @@ impl Partitions {
         }
         for change in changes {
             match change {
+                CopyChange::Open(local) if self.is_offline(local.id) => {
+                    self.copies.write().insert(local.id, Copy::Failed);
+                }
                 CopyChange::Open(local) => opening.extend(self.begin_open(image, &local).await),
                 CopyChange::GoOn(local) => match self.get(local.id) {
                     Lookup::Open(handle) => done.extend(self.change_epoch(&handle, &local).await),

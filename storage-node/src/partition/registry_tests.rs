@@ -66,6 +66,16 @@ impl World {
 
     /// In the first so many of two directories, before it has heard anything of the cluster.
     fn start_in(disk: Arc<dyn Disk>, directories: usize, limits: PartitionLimits) -> Self {
+        Self::start_beside(disk, directories, &[], limits)
+    }
+
+    /// The same, and others that cannot be opened.
+    fn start_beside(
+        disk: Arc<dyn Disk>,
+        directories: usize,
+        offline: &[&str],
+        limits: PartitionLimits,
+    ) -> Self {
         let options = DataDirOptions {
             cluster_id: "c".into(),
             node_id: 1,
@@ -86,6 +96,10 @@ impl World {
             metrics: PartitionMetrics::default(),
             cleaner_metrics: crate::disk::cleaner::CleanerMetrics::default(),
             replication: crate::replication::Replication::alone(),
+            offline: offline
+                .iter()
+                .map(|path| OfflineDirectory { path: path.into(), reason: "it is damaged".into() })
+                .collect(),
         };
         let partitions = Partitions::start(config, data).unwrap();
         Self { partitions, clock, image: ClusterImage::empty() }
@@ -326,6 +340,45 @@ async fn a_copy_whose_folder_is_gone_is_missed_where_it_was_and_made_nowhere_els
     assert!(world.partitions.damaged.lock().contains(&id));
     assert_eq!(world.partitions.place(id), lost);
     assert_eq!(world.read(1), [(0, value(2, 0))]);
+    world.partitions.close().await;
+}
+
+#[tokio::test]
+async fn what_lies_in_a_directory_that_cannot_be_opened_is_offline_and_made_anew_nowhere() {
+    let disk = SimDisk::new(1);
+    let at = || Arc::clone(&disk) as Arc<dyn Disk>;
+    let both = |epoch| World::open_in(at(), 2, epoch, PartitionLimits::default(), &[]);
+    let world = both(1).await;
+    for partition in 0..2 {
+        world.produce(partition, Acks::All, 1, 0).await.unwrap();
+    }
+    let second = (0..2).find(|partition| world.handle(*partition).directory() == 1).unwrap();
+    let id = topic_partition(topic_id(1), second);
+    world.partitions.close().await;
+    drop(world);
+    let mut world = World::start_beside(at(), 1, &["more-data"], PartitionLimits::default());
+    world.apply(&World::first_changes(2, &[])).await;
+    assert!(matches!(world.partitions.get(id), Lookup::Failed));
+    assert_eq!(world.partitions.failed(), [id], "it resigns, if it leads");
+    assert_eq!(world.partitions.damaged(), [], "it is not begun anew from a leader");
+    assert_eq!(world.partitions.metrics().disks().failures().len(), 1);
+    world.produce(1 - second, Acks::All, 1, 1).await.unwrap();
+    // Neither is it when it comes again.
+    let (mut image, mut delta) = (world.image.clone(), ImageDelta::default());
+    let state = image.partition(id).unwrap().as_ref().clone();
+    for (index, replicas) in [(2, vec![NodeId(2)]), (3, vec![NodeId(1)])] {
+        let state = PartitionState { replicas, ..state.clone() };
+        delta.merge(
+            image.apply(MetadataIndex(index), &[MetadataChange::PartitionSet { partition: id, state }]),
+        );
+        world.partitions.apply(&image, &std::mem::take(&mut delta)).await;
+    }
+    assert!(matches!(world.partitions.get(id), Lookup::Failed));
+    assert!(!disk.list(Path::new("data")).unwrap().iter().any(|entry| entry.name == id.to_string()));
+    world.partitions.close().await;
+    drop(world);
+    let world = both(3).await;
+    assert_eq!(world.read(second), [(0, value(1, 0))]);
     world.partitions.close().await;
 }
 

@@ -174,6 +174,7 @@ impl Node {
             metrics: PartitionMetrics::default(),
             cleaner_metrics: crate::disk::cleaner::CleanerMetrics::default(),
             replication,
+            offline: Vec::new(),
         };
         let partitions = Partitions::start(config, vec![data]).expect("threads can be started");
         let server = LaneServer::new(CLUSTER.to_owned(), &partitions, limits, metrics.clone(), throttle);

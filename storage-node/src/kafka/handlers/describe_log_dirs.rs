@@ -50,6 +50,16 @@ pub(crate) async fn handle(
         };
         response.results.push(result);
     }
+    response.results.extend(node.partitions().offline_directories().iter().map(|directory| {
+        DescribeLogDirsResult {
+            error_code: ErrorCode::KafkaStorageError,
+            log_dir: Str::from(directory.path.display().to_string()),
+            topics: Vec::new(),
+            total_bytes: -1,
+            usable_bytes: -1,
+            is_cordoned: false,
+        }
+    }));
     response
 }
 

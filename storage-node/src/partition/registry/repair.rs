@@ -1,6 +1,7 @@
 //! Copies that have gone bad: how they are found, and how one begins anew.
 
 use std::collections::BTreeSet;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
 use log_engine::{DataDir, FileError, LogName};
@@ -10,6 +11,7 @@ use storage_node_core::image::ClusterImage;
 use tokio::sync::oneshot;
 
 use super::{Copy, Lookup, Partitions};
+use crate::directories::OfflineDirectory;
 use crate::disk::event::{DropCopy, Event, OpenFailure};
 use crate::disk::log_thread::{log_name, partition_of};
 use crate::disk::scrub::{Copies, Scrubber};
@@ -66,6 +68,26 @@ impl Partitions {
             *directory.scrubber.lock() = Some(scrubber.start()?);
         }
         Ok(())
+    }
+
+    /// The data directories that could not be opened.
+    pub(crate) fn offline_directories(&self) -> &[OfflineDirectory] {
+        &self.config.offline
+    }
+
+    /// Whether the copy must be in a directory that could not be opened: it was placed here before the node started, and
+    /// no other directory has it. To make it anew elsewhere would lose what it holds. That stays so until a restart, as there
+    /// would be two copies when the directory comes back.
+    pub(super) fn is_offline(&self, id: TopicPartition) -> bool {
+        if self.config.offline.is_empty() {
+            return false;
+        }
+        let is_first_image = !self.strays_named.load(Ordering::Relaxed);
+        let mut offline = self.offline.lock();
+        if is_first_image && !self.placed.lock().contains_key(&id) {
+            offline.insert(id);
+        }
+        offline.contains(&id)
     }
 
     /// The records of an open copy are damaged: it goes offline.

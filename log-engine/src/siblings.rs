@@ -1,0 +1,93 @@
+//! What a data directory remembers of all that its node has: their ids and paths. So a node that cannot read one of them can
+//! still say whose it is.
+//!
+//! ```text
+//! <directory id> <path>
+//! crc32c <of the lines above, hexadecimal>
+//! ```
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+
+use uuid::Uuid;
+
+use crate::data_dir::{DataDir, read_file, write_file};
+use crate::error::FileError;
+
+const FILE_NAME: &str = "directories";
+/// Paths are short, and a node has few directories.
+const BYTES_MAX: u64 = 1 << 20;
+
+impl DataDir {
+    /// Writes down the node's data directories. A path with a line break is left out.
+    pub fn remember_siblings(&self, siblings: &[(Uuid, PathBuf)]) -> Result<(), FileError> {
+        let text = encode(siblings);
+        let path = self.path().join(FILE_NAME);
+        if read_file(&**self.disk(), &path, BYTES_MAX).ok().flatten().as_deref() == Some(text.as_bytes()) {
+            return Ok(());
+        }
+        write_file(&**self.disk(), self.path(), FILE_NAME, text.as_bytes())
+    }
+
+    /// The node's data directories as they were written down last; none if the file is damaged or missing.
+    pub fn siblings(&self) -> Vec<(Uuid, PathBuf)> {
+        let path = self.path().join(FILE_NAME);
+        let bytes = read_file(&**self.disk(), &path, BYTES_MAX).ok().flatten();
+        let Some(bytes) = bytes else { return Vec::new() };
+        decode(&bytes).unwrap_or_else(|| {
+            tracing::warn!(path = %path.display(), "the file is damaged: it is written again");
+            Vec::new()
+        })
+    }
+}
+
+fn encode(siblings: &[(Uuid, PathBuf)]) -> String {
+    let mut text = String::new();
+    for (id, path) in siblings {
+        let path = path.display().to_string();
+        if !path.contains('\n') {
+            writeln!(text, "{id} {path}").expect("writing to a string cannot fail");
+        }
+    }
+    let crc = checksum(text.as_bytes());
+    writeln!(text, "crc32c {crc:08x}").expect("writing to a string cannot fail");
+    text
+}
+
+fn decode(bytes: &[u8]) -> Option<Vec<(Uuid, PathBuf)>> {
+    let text = std::str::from_utf8(bytes).ok()?;
+    let (lines, crc) = text.strip_suffix('\n')?.rsplit_once("crc32c ")?;
+    if u32::from_str_radix(crc, 16).ok()? != checksum(lines.as_bytes()) {
+        return None;
+    }
+    let sibling = |line: &str| {
+        let (id, path) = line.split_once(' ')?;
+        Some((Uuid::parse_str(id).ok()?, PathBuf::from(path)))
+    };
+    lines.lines().map(sibling).collect()
+}
+
+fn checksum(bytes: &[u8]) -> u32 {
+    crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, bytes) as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_damaged_tells_nothing() {
+        let siblings = vec![
+            (Uuid::from_u128(1), PathBuf::from("/disk 1/weir")),
+            (Uuid::from_u128(2), PathBuf::from("b")),
+        ];
+        let text = encode(&siblings);
+        assert_eq!(decode(text.as_bytes()), Some(siblings));
+        for at in 0..text.len() {
+            let mut bytes = text.clone().into_bytes();
+            bytes[at] ^= 1;
+            assert_eq!(decode(&bytes), None, "byte {at}");
+            assert_eq!(decode(&text.as_bytes()[..at]), None, "{at} bytes");
+        }
+    }
+}
