@@ -7,6 +7,7 @@ pub(crate) mod config_resource;
 pub(crate) mod error_code;
 pub(crate) mod fetch_sessions;
 pub(crate) mod find_partition;
+pub(crate) mod first_use;
 pub(crate) mod groups;
 pub(crate) mod handlers;
 pub(crate) mod read_replica;

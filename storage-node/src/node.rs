@@ -6,6 +6,7 @@ use crate::controller_port::ControllerPort;
 use crate::coordinator_port::CoordinatorPort;
 use crate::kafka::error_code::KafkaError;
 use crate::kafka::fetch_sessions::{FetchSessionLimits, FetchSessions};
+use crate::kafka::first_use::InCreation;
 use crate::kafka::read_replica::ReplicaSelector;
 use crate::metrics::NodeMetrics;
 use crate::partition::Partitions;
@@ -37,6 +38,7 @@ pub(crate) struct Node {
     fetch_sessions: FetchSessions,
     fetch_bytes_max: usize,
     auto_create_topics: bool,
+    in_creation: Arc<InCreation>,
     request_timeout_ms: u64,
     describe_partitions_max: usize,
     replica_selector: ReplicaSelector,
@@ -95,6 +97,7 @@ impl Node {
             }),
             fetch_bytes_max: size("fetch.max.bytes"),
             auto_create_topics: config.kafka_flag("auto.create.topics.enable"),
+            in_creation: InCreation::new(config.limits.topics_in_creation_max),
             request_timeout_ms: positive("request.timeout.ms"),
             describe_partitions_max: usize::try_from(positive("max.request.partition.size.limit"))
                 .unwrap_or(1)
@@ -168,6 +171,11 @@ impl Node {
     /// Whether asking for an unknown topic may create it.
     pub(crate) fn auto_create_topics(&self) -> bool {
         self.auto_create_topics
+    }
+
+    /// The topics that are being made because somebody asked for them.
+    pub(crate) fn in_creation(&self) -> &Arc<InCreation> {
+        &self.in_creation
     }
 
     /// How long a request that says nothing about it may wait inside the cluster.

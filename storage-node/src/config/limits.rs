@@ -11,6 +11,8 @@ pub struct Limits {
     pub admin_request_ms_max: u64,
     /// Admin requests that may wait for the controller at once; more are told to come again.
     pub admin_requests_in_flight_max: usize,
+    /// Topics that may be in creation on first use at once; the others' turn comes when they are asked for again.
+    pub topics_in_creation_max: usize,
     /// Shortest pause between two attempts to reach a controller.
     pub controller_retry_ms_min: u64,
     /// Longest pause between two attempts to reach a controller.
@@ -99,6 +101,8 @@ impl Default for Limits {
             // Java's admin client gives up after 60 s by default; an answer after that reaches nobody.
             admin_request_ms_max: 60_000,
             admin_requests_in_flight_max: 256,
+            // A client that subscribes to more at once gets them in several rounds.
+            topics_in_creation_max: 1_000,
             controller_retry_ms_min: 20,
             controller_retry_ms_max: 1_000,
             // A handshake over a continent, and no more.
@@ -169,6 +173,7 @@ impl Limits {
         let positive = [
             ("admin_request_ms_max", self.admin_request_ms_max),
             ("admin_requests_in_flight_max", self.admin_requests_in_flight_max as u64),
+            ("topics_in_creation_max", self.topics_in_creation_max as u64),
             ("controller_retry_ms_min", self.controller_retry_ms_min),
             ("controller_connect_ms_min", self.controller_connect_ms_min),
             ("controller_answer_ms_max", self.controller_answer_ms_max),

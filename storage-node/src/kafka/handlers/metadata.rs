@@ -1,10 +1,10 @@
 //! Metadata: the brokers, and topics with their partitions and leaders.
 //!
 //! Clients get the addresses of the listener that they asked. Unknown topics are created where both the client and the
-//! configuration allow it; the answer then waits a moment for the new topic, so that it is in it.
+//! configuration allow it; as in Kafka the answer does not wait for them: they are unknown until clients ask again.
 
 use crate::kafka::authorize::{self, CLUSTER_OPERATIONS, TOPIC_OPERATIONS};
-use crate::kafka::error_code::KafkaError;
+use crate::kafka::first_use;
 use crate::node::Node;
 use kafka_wire::RequestContext;
 use kafka_wire_core::messages::metadata::{
@@ -12,18 +12,13 @@ use kafka_wire_core::messages::metadata::{
     MetadataResponsePartition, MetadataResponseTopic,
 };
 use kafka_wire_core::{ErrorCode, Str};
-use proto_types::controller_api::{ControllerReply, ControllerRequest, CreateTopics, NewTopic};
-use proto_types::error::Reason;
 use proto_types::ids::{NodeId, PartitionIndex, TopicId};
 use proto_types::metadata::PartitionState;
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::HashSet;
 use std::sync::Arc;
-use std::time::Duration;
 use storage_node_core::image::{ClusterImage, TopicImage};
 use storage_node_core::topic_name;
 
-/// Longest that an answer waits for topics that it creates itself.
-const AUTO_CREATE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Below this version a client cannot say that a topic must not be created.
 const AUTO_CREATE_FLAG_MIN: i16 = 4;
 /// From this version on topics can be asked for by id.
@@ -45,9 +40,9 @@ pub(crate) async fn handle(
             topics.iter().map(|topic| refused(topic, ErrorCode::InvalidRequest)).collect()
         }
         Some(topics) => {
-            let failures = create_missing(&node, &request, topics, version).await;
             let image = node.image();
-            each_once(topics).map(|topic| named_topic(&image, view, topic, &failures)).collect()
+            create_missing(&node, &image, &request, topics, version);
+            each_once(topics).map(|topic| named_topic(&image, view, topic)).collect()
         }
     };
     let image = node.image();
@@ -120,12 +115,7 @@ fn all_topics(image: &ClusterImage, view: View<'_>) -> Vec<MetadataResponseTopic
     image.topics().map(|topic| describe(image, view, topic)).collect()
 }
 
-fn named_topic(
-    image: &ClusterImage,
-    view: View<'_>,
-    asked: &MetadataRequestTopic,
-    failures: &BTreeMap<Str, ErrorCode>,
-) -> MetadataResponseTopic {
+fn named_topic(image: &ClusterImage, view: View<'_>, asked: &MetadataRequestTopic) -> MetadataResponseTopic {
     if !asked.topic_id.is_nil() {
         return match image.topic(TopicId(asked.topic_id)) {
             Some(topic) => describe(image, view, topic),
@@ -140,10 +130,9 @@ fn named_topic(
     if let Some(topic) = image.topic_by_name(&name) {
         return describe(image, view, topic);
     }
-    let error_code = match failures.get(&name) {
-        Some(&code) => code,
-        None if !topic_name::is_valid(&name) => ErrorCode::InvalidTopicException,
-        None => ErrorCode::UnknownTopicOrPartition,
+    let error_code = match topic_name::is_valid(&name) {
+        true => ErrorCode::UnknownTopicOrPartition,
+        false => ErrorCode::InvalidTopicException,
     };
     let is_internal = authorize::is_internal(&name);
     MetadataResponseTopic { error_code, name: Some(name), is_internal, ..MetadataResponseTopic::default() }
@@ -211,85 +200,38 @@ pub(super) fn offline(image: &ClusterImage, listener: &str, state: &PartitionSta
     replicas.map(|node| node.0).collect()
 }
 
-/// Creates the topics that are asked for by name and do not exist, where that is allowed. Returns the codes of those that
-/// could not be created.
-async fn create_missing(
-    node: &Node,
+/// Begins to create the topics that are asked for by name and do not exist, where that is allowed.
+fn create_missing(
+    node: &Arc<Node>,
+    image: &ClusterImage,
     request: &MetadataRequest,
     topics: &[MetadataRequestTopic],
     version: i16,
-) -> BTreeMap<Str, ErrorCode> {
+) {
     let allowed = version < AUTO_CREATE_FLAG_MIN || request.allow_auto_topic_creation;
     if !allowed || !node.auto_create_topics() {
-        return BTreeMap::new();
+        return;
     }
-    let image = node.image();
-    let names: BTreeSet<Str> = topics
-        .iter()
-        .filter(|topic| topic.topic_id.is_nil())
+    let by_name = topics.iter().filter(|topic| topic.topic_id.is_nil());
+    let missing = by_name
         .filter_map(|topic| topic.name.clone())
-        .filter(|name| image.topic_by_name(name).is_none() && topic_name::is_valid(name))
-        .collect();
-    if names.is_empty() {
-        return BTreeMap::new();
-    }
-    let names: Vec<Str> = names.into_iter().collect();
-    match create(node, &names).await {
-        Ok(failures) => failures,
-        // It may still come: clients ask again after this one.
-        Err(_) => names.into_iter().map(|name| (name, ErrorCode::LeaderNotAvailable)).collect(),
-    }
-}
-
-async fn create(node: &Node, names: &[Str]) -> Result<BTreeMap<Str, ErrorCode>, KafkaError> {
-    let (partitions, replication_factor) = node.new_topic_counts();
-    let topic = |name: &Str| NewTopic {
-        name: name.to_string(),
-        partitions,
-        replication_factor,
-        assignments: Vec::new(),
-        configs: Vec::new(),
-    };
-    let request = ControllerRequest::CreateTopics(CreateTopics {
-        topics: names.iter().map(topic).collect(),
-        validate_only: false,
-        timeout_ms: u32::try_from(AUTO_CREATE_TIMEOUT.as_millis()).unwrap_or(u32::MAX),
-    });
-    let results = match node.ask_controller(request, AUTO_CREATE_TIMEOUT).await? {
-        ControllerReply::TopicsCreated(results) => results,
-        other => return Err(Node::unexpected_reply(&other)),
-    };
-    let mut failures = BTreeMap::new();
-    for (name, result) in names.iter().zip(results) {
-        match result {
-            Ok(created) => {
-                // The controller has waited for all nodes that live; a node that is just joining waits for itself.
-                node.published()
-                    .wait_for(AUTO_CREATE_TIMEOUT, |image| image.topic(created.topic).is_some())
-                    .await;
-            }
-            // Another client was faster: the topic is there, or will be in a moment.
-            Err(rejection) if rejection.reason == Reason::TopicExists => {
-                failures.insert(name.clone(), ErrorCode::LeaderNotAvailable);
-            }
-            Err(rejection) => {
-                tracing::info!(topic = %name.escape_debug(), error = %rejection.message, "create a topic on first use");
-                failures.insert(name.clone(), KafkaError::from(rejection).code);
-            }
-        }
-    }
-    Ok(failures)
+        .filter(|name| image.topic_by_name(name).is_none() && topic_name::is_valid(name));
+    first_use::begin(node, missing.collect());
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::test_node::{self, TestNode, context_on, fence, live_node, topic, topic_id};
-    use proto_types::controller_api::CreatedTopic;
-    use proto_types::error::Rejection;
-    use proto_types::metadata::MetadataChange;
+    use proto_types::controller_api::{ControllerReply, ControllerRequest, CreatedTopic};
+    use proto_types::error::{Reason, Rejection};
+    use proto_types::metadata::{InternalTopic, MetadataChange};
     use std::sync::Arc;
+    use std::time::Duration;
     use uuid::Uuid;
+
+    /// More than anything takes here.
+    const MOMENT: Duration = Duration::from_secs(30);
 
     fn cluster() -> Vec<MetadataChange> {
         [live_node(1), live_node(2), topic(1, "a", 2, &[1, 2]), topic(2, "b", 1, &[2])].concat()
@@ -427,14 +369,21 @@ mod tests {
         let seen = Arc::clone(&shared);
         let file = [("auto.create.topics.enable", "true"), ("num.partitions", "3")];
         let test = TestNode::with(&file, &cluster(), move |request| {
-            let ControllerRequest::CreateTopics(create) = request else { panic!("{request:?}") };
+            let published = seen.lock().clone().expect("set before the first question");
+            let create = match request {
+                ControllerRequest::CreateTopics(create) => create,
+                ControllerRequest::CreateInternalTopic(create) => {
+                    test_node::apply(&published, &topic(8, create.topic.name(), 50, &[1]));
+                    return Ok(ControllerReply::InternalTopicCreated { topic: topic_id(8) });
+                }
+                other => panic!("{other:?}"),
+            };
             let results = create.topics.iter().map(|new| {
                 if new.name == "refused" {
                     let message = "no".to_owned();
                     return Err(Rejection { reason: Reason::InvalidReplicationFactor, message });
                 }
                 let partitions = new.partitions.unwrap_or(1);
-                let published = seen.lock().clone().expect("set before the first question");
                 test_node::apply(&published, &topic(7, &new.name, partitions, &[1]));
                 Ok(CreatedTopic { topic: topic_id(7), partitions, replication_factor: 1, configs: vec![] })
             });
@@ -444,27 +393,72 @@ mod tests {
         test
     }
 
+    async fn wait_for_topic(test: &TestNode, name: &str) {
+        let made = test.published.wait_for(MOMENT, |image| image.topic_by_name(name).is_some()).await;
+        assert!(made.is_some(), "{name} was not made");
+    }
+
+    /// The names that the controller was asked to create, request by request.
+    fn asked_for(test: &TestNode) -> Vec<Vec<String>> {
+        let asked = test.controller.asked.lock();
+        let names = asked.iter().map(|request| match request {
+            ControllerRequest::CreateTopics(create) => {
+                create.topics.iter().map(|topic| topic.name.clone()).collect()
+            }
+            ControllerRequest::CreateInternalTopic(create) => vec![create.topic.name().to_owned()],
+            other => panic!("{other:?}"),
+        });
+        names.collect()
+    }
+
     use parking_lot::Mutex;
 
     #[tokio::test]
-    async fn an_unknown_topic_is_created_and_is_in_the_answer() {
+    async fn an_unknown_topic_is_unknown_until_it_is_asked_for_again() {
         for version in [0, 1, 3, 4, 9, 13] {
             let test = creating();
             let asked = vec![by_name("new"), by_name("no pe"), by_name("refused"), by_name("a")];
-            let response = ask(&test, version, Some(asked)).await;
             let expected = [
-                ("new", ErrorCode::None),
+                ("new", ErrorCode::UnknownTopicOrPartition),
                 ("no pe", ErrorCode::InvalidTopicException),
-                ("refused", ErrorCode::InvalidReplicationFactor),
+                ("refused", ErrorCode::UnknownTopicOrPartition),
                 ("a", ErrorCode::None),
             ];
-            assert_eq!(names(&response), expected.map(|(name, code)| (name.to_owned(), code)));
+            // The second one comes while the topics are in creation.
+            for _ in 0..2 {
+                let response = ask(&test, version, Some(asked.clone())).await;
+                assert_eq!(names(&response), expected.map(|(name, code)| (name.to_owned(), code)));
+            }
+            wait_for_topic(&test, "new").await;
+            let response = ask(&test, version, Some(vec![by_name("new")])).await;
+            assert_eq!(names(&response), fine(&["new"]));
             assert_eq!(response.topics[0].partitions.len(), 3);
-            let asked = test.controller.asked.lock();
-            let [ControllerRequest::CreateTopics(create)] = &asked[..] else { panic!("{asked:?}") };
-            let names: Vec<&str> = create.topics.iter().map(|topic| topic.name.as_str()).collect();
-            assert_eq!(names, ["new", "refused"], "invalid and known names are not asked for");
+            assert_eq!(asked_for(&test), [["new", "refused"]], "invalid and known names are not asked for");
         }
+    }
+
+    #[tokio::test]
+    async fn what_was_refused_is_asked_for_again() {
+        let test = creating();
+        for attempt in 1..=2 {
+            ask(&test, 9, Some(vec![by_name("refused")])).await;
+            let other = format!("other-{attempt}");
+            ask(&test, 9, Some(vec![by_name(&other)])).await;
+            wait_for_topic(&test, &other).await;
+        }
+        let refused = asked_for(&test).into_iter().filter(|names| names[..] == ["refused"]);
+        assert_eq!(refused.count(), 2);
+    }
+
+    #[tokio::test]
+    async fn the_topic_of_the_offsets_is_made_as_coordinators_want_it() {
+        let test = creating();
+        let offsets = InternalTopic::ConsumerOffsets.name();
+        let response = ask(&test, 9, Some(vec![by_name(offsets), by_name("new")])).await;
+        assert!(response.topics.iter().all(|topic| topic.error_code == ErrorCode::UnknownTopicOrPartition));
+        assert!(response.topics[0].is_internal);
+        wait_for_topic(&test, "new").await;
+        assert_eq!(asked_for(&test), [[offsets], ["new"]]);
     }
 
     #[tokio::test]
