@@ -9,6 +9,7 @@ pub(crate) mod fetch_wait;
 pub(crate) mod handle;
 pub(crate) mod metrics;
 pub(crate) mod opening;
+mod placed;
 pub(crate) mod registry;
 pub(crate) mod settings;
 #[cfg(test)]

@@ -12,7 +12,7 @@ use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use log_engine::{DataDir, FileError, FlusherConfig};
+use log_engine::{DataDir, FlusherConfig};
 use parking_lot::{Mutex, RwLock};
 use proto_types::ids::{Millis, NodeId, TopicPartition};
 use proto_types::metadata::{ConfigResource, PartitionState};
@@ -23,6 +23,7 @@ use tokio::sync::{oneshot, watch};
 
 use super::handle::{PartitionHandle, describe_followers};
 use super::metrics::PartitionMetrics;
+use super::placed::where_copies_are;
 use super::settings::{TopicLimits, TopicSettings};
 use crate::clock::Clock;
 use crate::directories::OfflineDirectory;
@@ -31,7 +32,7 @@ use crate::disk::cleaner::{Cleaner, CleanerMetrics, CleanerSettings};
 use crate::disk::event::{DropCopy, Event, FollowersOf, LedPartition, Open, OpenFailure};
 use crate::disk::event_queue::{EventQueue, QueueLimits};
 use crate::disk::health::{DiskHealth, StallWatch};
-use crate::disk::log_thread::{LogThread, partition_of};
+use crate::disk::log_thread::LogThread;
 use crate::disk::read_pool::ReadPool;
 use crate::disk::scrub::{ScrubLimits, ScrubRequests};
 use crate::replication::Replication;
@@ -147,31 +148,6 @@ impl std::fmt::Debug for Directory {
 enum Copy {
     Open { handle: PartitionHandle, settings: Arc<TopicSettings> },
     Failed,
-}
-
-/// The data directory of each copy. One whose folder is gone belongs where it was: another directory, which never had it, would
-/// take it for new and let it lead without its records.
-fn where_copies_are(directories: &[DataDir]) -> Result<HashMap<TopicPartition, usize>, FileError> {
-    let mut placed = HashMap::new();
-    for (place, data) in directories.iter().enumerate() {
-        for name in data.list()? {
-            let first = *placed.entry(partition_of(name)).or_insert(place);
-            if first != place {
-                tracing::error!(partition = %name, "two data directories hold a copy; the first one counts");
-            }
-        }
-    }
-    for (place, data) in directories.iter().enumerate() {
-        for name in data.known_logs() {
-            placed.entry(partition_of(name)).or_insert_with(|| {
-                tracing::error!(
-                    partition = %name, directory = %data.path().display(), "the folder of a copy is gone"
-                );
-                place
-            });
-        }
-    }
-    Ok(placed)
 }
 
 /// Where a copy lies and how large it is.
