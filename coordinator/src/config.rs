@@ -5,6 +5,7 @@
 use coordinator_core::Config as CoreConfig;
 use figment::Figment;
 use figment::providers::{Env, Format, Serialized, Toml};
+use proto_types::coordinator_api::SHARD_BATCH_BYTES_MAX;
 use quic_transport::pki::CredentialFiles;
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
@@ -87,6 +88,8 @@ pub struct GroupsConfig {
     pub group_offsets_max: usize,
     /// Bytes of the subscriptions, and of the assignments, of one group.
     pub group_metadata_bytes_max: usize,
+    /// Bytes of the record that holds one group: names of members, their subscriptions and assignments.
+    pub group_record_bytes_max: usize,
     /// Protocols that one member offers.
     pub member_protocols_max: usize,
     /// Members of one group that were given an id and have not come back with it.
@@ -103,7 +106,7 @@ pub struct LimitsConfig {
     pub requests_per_stream_max: usize,
     /// Requests in the queue of one shard; further ones are told to come back.
     pub requests_per_shard_max: usize,
-    /// Bytes of keys and values in one append to a shard's log.
+    /// Bytes of one append to a shard's log, unless a single record is larger.
     pub append_bytes_max: usize,
     /// Bytes of records of one shard that wait for an append.
     pub queue_bytes_max: usize,
@@ -209,6 +212,7 @@ impl Default for GroupsConfig {
             shard_groups_max: core.groups_max,
             group_offsets_max: core.group_offsets_max,
             group_metadata_bytes_max: core.group_metadata_bytes_max,
+            group_record_bytes_max: core.group_record_bytes_max,
             member_protocols_max: core.member_protocols_max,
             pending_members_max: core.pending_members_max,
             shard_pending_members_max: core.shard_pending_members_max,
@@ -335,6 +339,7 @@ impl Config {
             groups.shard_groups_max,
             groups.group_offsets_max,
             groups.group_metadata_bytes_max,
+            groups.group_record_bytes_max,
             groups.member_protocols_max,
             groups.pending_members_max,
             groups.shard_pending_members_max,
@@ -348,6 +353,12 @@ impl Config {
             limits.loads_max,
         ];
         expect(!bounds.contains(&0), "no limit may be 0");
+        // Head room for the names of the group, its protocol and its leader, which are not counted.
+        let batch_max = SHARD_BATCH_BYTES_MAX - (256 << 10);
+        expect(
+            limits.append_bytes_max.max(groups.group_record_bytes_max) <= batch_max,
+            "limits.append_bytes_max and groups.group_record_bytes_max must be at most 2883584",
+        );
         let timing = &self.timing;
         let times = [
             timing.call_ms,
@@ -383,6 +394,7 @@ impl Config {
             groups_max: groups.shard_groups_max,
             group_offsets_max: groups.group_offsets_max,
             group_metadata_bytes_max: groups.group_metadata_bytes_max,
+            group_record_bytes_max: groups.group_record_bytes_max,
             member_protocols_max: groups.member_protocols_max,
             pending_members_max: groups.pending_members_max,
             shard_pending_members_max: groups.shard_pending_members_max,
@@ -459,6 +471,7 @@ mod tests {
         config.controllers.clear();
         config.groups.group_max_session_timeout_ms = 1;
         config.limits.waiting_max = 0;
-        assert_eq!(config.validate().expect_err("faults").len(), 5);
+        config.limits.append_bytes_max = SHARD_BATCH_BYTES_MAX;
+        assert_eq!(config.validate().expect_err("faults").len(), 6);
     }
 }

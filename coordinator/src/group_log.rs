@@ -87,3 +87,36 @@ pub(crate) fn decode_batches(bytes: &Bytes, output_max: usize) -> Result<Vec<Loa
     }
     Ok(loaded)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use coordinator_core::{Append, Config, Decision, Epoch, ShardLog};
+    use std::sync::Arc;
+
+    /// What a shard counts is what a storage node measures, or more.
+    #[test]
+    fn the_batch_of_an_append_is_as_small_as_its_limit() {
+        let config = Arc::new(Config::default());
+        let max = config.append_bytes_max;
+        let record = |number: u32, value: Option<usize>| StoredRecord {
+            group: "g".into(),
+            key: Bytes::from(number.to_be_bytes().repeat(10)),
+            value: value.map(|size| Bytes::from(vec![0; size])),
+            timestamp: i64::from(number) << 30,
+        };
+        for value in [None, Some(0), Some(42), Some(300)] {
+            let mut log = ShardLog::new(Arc::clone(&config), Epoch(1), 0);
+            let records: Vec<_> = (0..21_000).map(|number| record(number, value)).collect();
+            let _ = log.push(Decision { records, completions: vec![] });
+            let mut appended = 0;
+            while let Some(Append { expected_end, records, .. }) = log.next_append(0) {
+                let batch = encode_batch(&records).expect("fits");
+                assert!(batch.len() <= max, "{} records of {value:?}: {} bytes", records.len(), batch.len());
+                appended += records.len();
+                let _ = log.appended(0, expected_end, coordinator_core::AppendOutcome::Committed);
+            }
+            assert_eq!(appended, 21_000);
+        }
+    }
+}

@@ -12,6 +12,10 @@ use serde::{Deserialize, Serialize};
 /// A partition of an internal topic: the unit that one coordinator owns at a time.
 pub type Shard = TopicPartition;
 
+/// Largest batch that a coordinator appends to a shard's log, bytes. Storage nodes take it whatever `max.message.bytes` says,
+/// since a coordinator that cannot append cannot serve; it is below what fits in one call.
+pub const SHARD_BATCH_BYTES_MAX: usize = 3 << 20;
+
 /// Storage node → coordinator, on the forwarding stream. Append-only.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ForwardFrame {

@@ -27,8 +27,10 @@ pub struct Config {
     /// `weir.group.offsets.max`: offsets of one group.
     pub group_offsets_max: usize,
     /// `weir.group.metadata.bytes.max`: subscriptions (all protocols) and assignments of one group, each taken by itself.
-    /// One record holds them, so it is below `max.message.bytes` of the internal topic.
     pub group_metadata_bytes_max: usize,
+    /// `weir.group.record.bytes.max`: the record that holds a group: the names of its members, what they said and their
+    /// parts. It is one append, so it is below what a shard's log takes as one batch.
+    pub group_record_bytes_max: usize,
     /// `weir.group.protocols.max`: protocols that one member offers.
     pub member_protocols_max: usize,
     /// `weir.group.pending.max`: members of one group that were given an id and have not come back with it. The oldest
@@ -36,7 +38,7 @@ pub struct Config {
     pub pending_members_max: usize,
     /// `weir.group.shard.pending.max`: the same over all groups of a shard; beyond it a join is refused.
     pub shard_pending_members_max: usize,
-    /// `weir.group.log.append.bytes.max`: bytes of keys and values in one append.
+    /// `weir.group.log.append.bytes.max`: bytes of the batch of one append, unless a single record is larger.
     pub append_bytes_max: usize,
     /// `weir.group.log.queue.bytes.max`: bytes of records that wait for an append; beyond it requests are refused.
     pub queue_bytes_max: usize,
@@ -64,6 +66,7 @@ impl Default for Config {
             groups_max: 100_000,
             group_offsets_max: 1_000_000,
             group_metadata_bytes_max: 900_000,
+            group_record_bytes_max: 2_500_000,
             member_protocols_max: 64,
             pending_members_max: 1_000,
             shard_pending_members_max: 100_000,

@@ -90,7 +90,19 @@ impl Member {
     fn protocol_bytes(&self) -> usize {
         self.protocols.iter().map(|(name, metadata)| name.len() + metadata.len()).sum()
     }
+
+    /// Bytes that it takes in the record of its group, whichever protocol is chosen, at most.
+    fn stored_bytes(&self) -> usize {
+        let instance = self.instance_id.as_ref().map_or(0, |instance| instance.len());
+        let names = self.id.len() + instance + self.client_id.len() + self.client_host.len();
+        MEMBER_FRAMING_BYTES + names + self.protocol_bytes() + self.assignment.len()
+    }
 }
+
+/// Lengths and time-outs of a member in the record of its group.
+const MEMBER_FRAMING_BYTES: usize = 4 * 2 + 2 * 4 + 2 * 4;
+/// What is put behind a name to make a member's id: a hyphen and a UUID.
+const MADE_ID_BYTES: usize = 1 + 36;
 
 /// What a join says of a member.
 #[derive(Clone, Debug)]
@@ -106,6 +118,15 @@ pub(crate) struct Joining {
 }
 
 impl Joining {
+    /// What a member that joins like this takes in the record of its group, without its part, at most. Its id is made of
+    /// its client id or its name and a UUID.
+    pub(crate) fn stored_bytes(&self) -> usize {
+        let instance = self.instance_id.as_ref().map_or(0, |instance| instance.len());
+        let id = instance.max(self.client_id.len()) + MADE_ID_BYTES;
+        let names = id + instance + self.client_id.len() + self.client_host.len();
+        MEMBER_FRAMING_BYTES + names + self.protocol_bytes()
+    }
+
     pub(crate) fn protocol_bytes(&self) -> usize {
         self.protocols.iter().map(|(name, metadata)| name.len() + metadata.len()).sum()
     }
@@ -502,6 +523,18 @@ impl ClassicGroup {
     /// Bytes of what members have said in all their protocols, without that of `except`.
     pub(crate) fn protocol_bytes_without(&self, except: &str) -> usize {
         self.members.values().filter(|m| m.id != *except).map(Member::protocol_bytes).sum()
+    }
+
+    /// Bytes that members take in the group's record, whichever protocol is chosen, at most; without `except`, but with
+    /// the part that it has.
+    pub(crate) fn stored_bytes_without(&self, except: &str) -> usize {
+        let of = |m: &Member| if m.id == *except { m.assignment.len() } else { m.stored_bytes() };
+        self.members.values().map(of).sum()
+    }
+
+    /// The same of all members, had they parts of together `parts` bytes.
+    pub(crate) fn stored_bytes_with_parts(&self, parts: usize) -> usize {
+        self.members.values().map(|m| m.stored_bytes() - m.assignment.len()).sum::<usize>() + parts
     }
 
     /// Checks what must hold between turns.

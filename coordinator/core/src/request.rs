@@ -89,10 +89,14 @@ pub struct StoredRecord {
 }
 
 impl StoredRecord {
-    /// Bytes of key and value.
+    /// What a record has beside key and value in a batch, at most: its length, attributes, deltas of timestamp and offset,
+    /// the lengths of key and value, and the number of its headers.
+    pub const FRAMING_BYTES_MAX: usize = 5 + 1 + 10 + 5 + 5 + 5 + 1;
+
+    /// Bytes that the record takes in a batch, at most.
     #[must_use]
     pub fn size(&self) -> usize {
-        self.key.len() + self.value.as_ref().map_or(0, Bytes::len)
+        Self::FRAMING_BYTES_MAX + self.key.len() + self.value.as_ref().map_or(0, Bytes::len)
     }
 }
 

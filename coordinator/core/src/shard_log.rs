@@ -32,6 +32,9 @@ pub struct Append {
 }
 
 impl Append {
+    /// The header of the batch that holds the records.
+    pub const HEADER_BYTES: usize = 61;
+
     /// One past the last record.
     #[must_use]
     pub fn end(&self) -> i64 {
@@ -165,7 +168,7 @@ impl ShardLog {
             return Some(in_flight.append.clone());
         }
         let first = self.queue.pop_front()?;
-        let mut bytes = first.size();
+        let mut bytes = Append::HEADER_BYTES + first.size();
         let mut records = vec![first];
         while let Some(next) = self.queue.front() {
             bytes += next.size();
@@ -312,7 +315,9 @@ mod tests {
 
     #[test]
     fn appends_are_cut_by_size_and_the_queue_is_bounded() {
-        let config = Config { append_bytes_max: 3, queue_bytes_max: 4, ..Config::default() };
+        let framing = StoredRecord::FRAMING_BYTES_MAX;
+        let append_bytes_max = Append::HEADER_BYTES + 2 * framing + 3;
+        let config = Config { append_bytes_max, queue_bytes_max: 2 * framing + 4, ..Config::default() };
         let mut log = log(config);
         let _ = log.push(decision(&["aa", "b", "cc", "d"], 1, None));
         assert!(!log.has_room());

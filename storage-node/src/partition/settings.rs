@@ -2,6 +2,7 @@
 
 use log_engine::LogConfig;
 use log_engine_core::retention::RetentionLimits;
+use proto_types::coordinator_api::SHARD_BATCH_BYTES_MAX;
 use proto_types::ids::TopicId;
 use proto_types::metadata::InternalTopic;
 use records::TimestampType;
@@ -38,7 +39,7 @@ impl Default for TopicLimits {
 pub(crate) struct TopicSettings {
     /// The topic's name, for answers and messages to people.
     pub(crate) topic_name: String,
-    /// `max.message.bytes`: largest batch, compressed.
+    /// `max.message.bytes`: largest batch, compressed. For partitions of coordinators at least what these may append.
     pub(crate) batch_bytes_max: usize,
     /// `segment.bytes`, which no append may exceed.
     pub(crate) segment_bytes: usize,
@@ -105,10 +106,12 @@ impl TopicSettings {
         // What must be compacted in time must be in a segment that takes no more appends.
         let segment_ms =
             if has_policy("compact") { segment_ms.min(compaction.max_lag_ms) } else { segment_ms };
-        let segment_bytes = size("segment.bytes", defaults.segment_bytes as usize);
+        // A shard that cannot take what its coordinator decided would be loaded again and again.
+        let batch_bytes_min = if is_internal(topic_name) { SHARD_BATCH_BYTES_MAX } else { 0 };
+        let segment_bytes = size("segment.bytes", defaults.segment_bytes as usize).max(batch_bytes_min);
         Self {
             topic_name: topic_name.to_owned(),
-            batch_bytes_max: size("max.message.bytes", 1_048_588),
+            batch_bytes_max: size("max.message.bytes", 1_048_588).max(batch_bytes_min),
             segment_bytes,
             compacted: has_policy("compact"),
             deletable,
@@ -166,9 +169,13 @@ mod tests {
     use uuid::Uuid;
 
     fn resolve(configs: &[(&str, &str)]) -> TopicSettings {
+        resolve_named("t", configs)
+    }
+
+    fn resolve_named(name: &str, configs: &[(&str, &str)]) -> TopicSettings {
         let topic = TopicId(Uuid::from_u128(1));
         let mut image = ClusterImage::empty();
-        let mut changes = vec![MetadataChange::TopicCreated { topic, name: "t".into() }];
+        let mut changes = vec![MetadataChange::TopicCreated { topic, name: name.into() }];
         changes.extend(configs.iter().map(|&(name, value)| MetadataChange::ConfigSet {
             resource: ConfigResource::Topic(topic),
             name: name.to_owned(),
@@ -179,7 +186,7 @@ mod tests {
         TopicSettings::resolve(
             &ConfigView::new(&image, NodeId(1), &file),
             topic,
-            "t",
+            name,
             &TopicLimits::default(),
         )
     }
@@ -208,6 +215,19 @@ mod tests {
         let both = [("cleanup.policy", "compact,delete"), ("segment.ms", "9"), ("segment.jitter.ms", "8")];
         assert_eq!(resolve(&both).retention, week);
         assert_eq!((resolve(&both).log.segment_ms, resolve(&both).log.segment_jitter_ms), (9, 8));
+    }
+
+    #[test]
+    fn a_shard_takes_what_its_coordinator_appends_whatever_is_set() {
+        let name = InternalTopic::ConsumerOffsets.name();
+        let small = [("max.message.bytes", "1000"), ("segment.bytes", "1048576")];
+        for settings in [resolve_named(name, &[]), resolve_named(name, &small)] {
+            assert!(settings.batch_bytes_max >= SHARD_BATCH_BYTES_MAX);
+            assert!(settings.segment_bytes >= SHARD_BATCH_BYTES_MAX);
+            assert_eq!(settings.log.segment_bytes, settings.segment_bytes as u64);
+        }
+        let large = resolve_named(name, &[("max.message.bytes", "9000000")]);
+        assert_eq!(large.batch_bytes_max, 9_000_000);
     }
 
     #[test]

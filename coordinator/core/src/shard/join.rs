@@ -103,7 +103,10 @@ impl Turn<'_> {
             return;
         }
         let others = group.protocol_bytes_without(member_id);
-        if others + joining.protocol_bytes() > self.config.group_metadata_bytes_max {
+        let record = group.stored_bytes_without(member_id) + joining.stored_bytes();
+        if others + joining.protocol_bytes() > self.config.group_metadata_bytes_max
+            || record > self.config.group_record_bytes_max
+        {
             // The answer that Kafka gives when the group does not fit in a record.
             self.refuse_join(&group.id, parked, member_id.clone(), ErrorCode::UnknownServerError);
             return;

@@ -141,7 +141,8 @@ impl Turn<'_> {
         let of = |member_id: &Str| parts.get(member_id).map(|bytes| Bytes::copy_from_slice(bytes));
         let member_ids = group.member_ids();
         let size: usize = member_ids.iter().filter_map(|id| parts.get(id)).map(|part| part.len()).sum();
-        if size > self.config.group_metadata_bytes_max {
+        let stored = group.stored_bytes_with_parts(size);
+        if size > self.config.group_metadata_bytes_max || stored > self.config.group_record_bytes_max {
             // The answer that Kafka gives when the group does not fit in a record.
             self.refuse_syncs(group, ErrorCode::UnknownServerError);
             self.prepare_rebalance(group);

@@ -95,6 +95,35 @@ fn oversized_subscriptions_and_parts_are_refused() {
     assert_eq!(desk.joined(token).error_code, ErrorCode::InconsistentGroupProtocol);
 }
 
+/// Subscriptions, parts and names, each within its bound, are together one record.
+#[test]
+fn a_group_that_does_not_fit_in_a_record_is_refused_alone() {
+    let config = Config {
+        group_metadata_bytes_max: 1_000,
+        group_record_bytes_max: 1_500,
+        group_initial_rebalance_delay_ms: 0,
+        ..Config::default()
+    };
+    let mut desk = Desk::with(config);
+    let mut members =
+        [Asking { protocols: vec![("range".into(), Bytes::from(vec![0; 700]))], ..Asking::named("g", "a") }];
+    desk.stable(&mut members);
+    let before = desk.log.len();
+    let named = Asking::named("g", &"x".repeat(800));
+    let token = desk.enter(&named);
+    assert_eq!(desk.joined(token).error_code, ErrorCode::UnknownServerError);
+    let token = desk.join(9, &members[0]);
+    let [mut member] = members;
+    member.take(&desk.joined(token));
+    let token = desk.sync(&member, &[(&member.id, &"x".repeat(900))]);
+    assert_eq!(desk.synced(token).error_code, ErrorCode::UnknownServerError);
+    assert_eq!(desk.log.len(), before, "neither was written");
+    let token = desk.join(9, &member);
+    member.take(&desk.joined(token));
+    let token = desk.sync(&member, &[(&member.id, &"x".repeat(200))]);
+    assert_eq!(desk.synced(token).error_code, ErrorCode::None);
+}
+
 #[test]
 fn groups_and_offsets_are_bounded() {
     let config = Config { groups_max: 2, group_offsets_max: 2, ..Config::default() };

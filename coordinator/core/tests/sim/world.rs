@@ -196,7 +196,7 @@ impl World {
             group_min_session_timeout_ms: 1_000,
             group_initial_rebalance_delay_ms: [0, 300, 1_000][rng.below(3)],
             new_member_join_timeout_ms: 10_000,
-            append_bytes_max: [200, 10_000][rng.below(2)],
+            append_bytes_max: [400, 10_000][rng.below(2)],
             append_timeout_ms: 2_000,
             ..Config::default()
         };
