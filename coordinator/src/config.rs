@@ -98,6 +98,9 @@ pub struct GroupsConfig {
     pub shard_pending_members_max: usize,
 }
 
+/// Largest append, with head room for the names of a group, its protocol and its leader, which are not counted.
+const BATCH_BYTES_MAX: usize = SHARD_BATCH_BYTES_MAX - (256 << 10);
+
 /// Bounds on what is asked and held.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -246,6 +249,14 @@ impl GroupsConfig {
     }
 }
 
+impl TimingConfig {
+    /// All that must not be 0.
+    fn all(&self) -> [u64; 5] {
+        let Self { call_ms, log_call_ms, append_timeout_ms, retry_ms_min, metadata_stall_ms, .. } = *self;
+        [call_ms, log_call_ms, append_timeout_ms, retry_ms_min, metadata_stall_ms]
+    }
+}
+
 impl Default for LimitsConfig {
     fn default() -> Self {
         let core = CoreConfig::default();
@@ -353,21 +364,12 @@ impl Config {
             limits.loads_max,
         ];
         expect(!bounds.contains(&0), "no limit may be 0");
-        // Head room for the names of the group, its protocol and its leader, which are not counted.
-        let batch_max = SHARD_BATCH_BYTES_MAX - (256 << 10);
         expect(
-            limits.append_bytes_max.max(groups.group_record_bytes_max) <= batch_max,
+            limits.append_bytes_max.max(groups.group_record_bytes_max) <= BATCH_BYTES_MAX,
             "limits.append_bytes_max and groups.group_record_bytes_max must be at most 2883584",
         );
         let timing = &self.timing;
-        let times = [
-            timing.call_ms,
-            timing.log_call_ms,
-            timing.append_timeout_ms,
-            timing.retry_ms_min,
-            timing.metadata_stall_ms,
-        ];
-        expect(!times.contains(&0), "no time may be 0");
+        expect(!timing.all().contains(&0), "no time may be 0");
         expect(
             timing.retry_ms_min <= timing.retry_ms_max,
             "timing.retry_ms_min must be at most retry_ms_max",

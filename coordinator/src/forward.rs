@@ -212,10 +212,28 @@ async fn write(
                 }
             }
         }
-        let encoded = frames.drain(..).map(|frame| Bytes::from(proto_types::encode(&frame))).collect();
+        let limit = sender.frame_bytes_max();
+        let encoded = frames.drain(..).map(|frame| fitting(frame, limit)).collect();
         if let Err(error) = sender.send_all(encoded).await {
             tracing::debug!(%error, "an answer could not be sent");
             return;
         }
     }
+}
+
+/// The frame's bytes. An answer that does not fit is replaced by a refusal that no client repeats the request on: sent, it
+/// would end the stream with all other requests of the storage node.
+fn fitting(frame: AnswerFrame, limit: usize) -> Bytes {
+    let encoded = proto_types::encode(&frame);
+    let (AnswerFrame::Answer { id, .. } | AnswerFrame::Refused { id, .. }) = frame;
+    if encoded.len() <= limit {
+        return Bytes::from(encoded);
+    }
+    tracing::warn!(
+        id,
+        bytes = encoded.len(),
+        limit,
+        "an answer is too large for a storage node; ask for less"
+    );
+    Bytes::from(proto_types::encode(&AnswerFrame::Refused { id, reason: ForwardRefusal::Malformed }))
 }

@@ -352,3 +352,16 @@ async fn joins_are_answered_in_the_version_that_was_asked() {
         assert!(!joined.member_id.is_empty());
     }
 }
+
+#[tokio::test]
+async fn an_answer_that_does_not_fit_is_a_refusal_and_the_stream_goes_on() {
+    let mut world = World::new().await;
+    assert_eq!(world.commit(1).await, ErrorCode::None);
+    // Four bytes of the request become more than eighteen of the answer.
+    let topic = OffsetFetchRequestTopic { name: "t".into(), partition_indexes: (0..1_000_000).collect() };
+    let request =
+        OffsetFetchRequest { group_id: "g".into(), topics: Some(vec![topic]), ..Default::default() };
+    world.send(7, 5, &request).await;
+    assert_eq!(world.answer().await, AnswerFrame::Refused { id: 7, reason: ForwardRefusal::Malformed });
+    assert_eq!(world.commit(2).await, ErrorCode::None);
+}

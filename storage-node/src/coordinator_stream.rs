@@ -6,7 +6,7 @@
 use crate::coordinator_port::GroupCall;
 use crate::coordinators::ForwardLimits;
 use bytes::Bytes;
-use proto_types::coordinator_api::{AnswerFrame, ForwardFrame, ForwardedRequest};
+use proto_types::coordinator_api::{AnswerFrame, ForwardFrame, ForwardRefusal, ForwardedRequest};
 use proto_types::ids::{CoordinatorId, Incarnation};
 use quic_transport::{FrameReceiver, FrameSender, Identity, MessageKind, PeerTarget, Role, Transport};
 use std::collections::HashMap;
@@ -163,7 +163,9 @@ impl Task {
     ) -> Result<(), String> {
         let mut commands = vec![first];
         loop {
-            let frames: Vec<Bytes> = commands.drain(..).filter_map(|command| self.frame(command)).collect();
+            let limit = sender.frame_bytes_max();
+            let frames: Vec<Bytes> =
+                commands.drain(..).filter_map(|command| self.frame(command, limit)).collect();
             if !frames.is_empty() {
                 sender.send_all(frames).await.map_err(|error| error.to_string())?;
             }
@@ -182,22 +184,32 @@ impl Task {
         }
     }
 
-    fn frame(&mut self, command: Command) -> Option<Bytes> {
-        let frame = match command {
+    /// What is to be sent, if anything: a request that does not fit in a frame of `limit` bytes is refused here, since the
+    /// others on the stream would be lost with it.
+    fn frame(&mut self, command: Command, limit: usize) -> Option<Bytes> {
+        match command {
             Command::Ask { frame, reply, permit } => {
                 // Its asker has gone before it was sent.
                 if reply.is_closed() {
                     return None;
                 }
-                self.open.insert(frame.id, Open { reply, _permit: permit });
-                ForwardFrame::Request(frame)
+                let (id, api_key, shard) = (frame.id, frame.api_key, frame.shard);
+                let encoded = proto_types::encode(&ForwardFrame::Request(frame));
+                if encoded.len() > limit {
+                    let bytes = encoded.len();
+                    tracing::warn!(%shard, api_key, bytes, limit, "a request is too large for a coordinator");
+                    // The asker may have gone.
+                    let _gone = reply.send(AnswerFrame::Refused { id, reason: ForwardRefusal::Malformed });
+                    return None;
+                }
+                self.open.insert(id, Open { reply, _permit: permit });
+                Some(Bytes::from(encoded))
             }
             Command::Abandon { id } => {
                 self.open.remove(&id)?;
-                ForwardFrame::Abandon { id }
+                Some(Bytes::from(proto_types::encode(&ForwardFrame::Abandon { id })))
             }
-        };
-        Some(Bytes::from(proto_types::encode(&frame)))
+        }
     }
 
     fn answer(&mut self, answer: AnswerFrame) {

@@ -105,7 +105,10 @@ impl Coordinators {
             Ok(AnswerFrame::Refused { reason, .. }) => match reason {
                 ForwardRefusal::NotOwner => Attempt::NotOwner(owner),
                 ForwardRefusal::Loading => Attempt::Failed(NoAnswer::Loading),
-                ForwardRefusal::Malformed => Attempt::Failed(NoAnswer::Malformed),
+                ForwardRefusal::Malformed => {
+                    tracing::debug!(shard = %call.shard, api = call.api.name(), "a coordinator refuses a request");
+                    Attempt::Failed(NoAnswer::Malformed)
+                }
                 ForwardRefusal::Busy | ForwardRefusal::LogUnavailable | ForwardRefusal::Unsupported => {
                     tracing::debug!(shard = %call.shard, %reason, "a coordinator does not answer");
                     Attempt::Failed(NoAnswer::NotAvailable)

@@ -241,3 +241,23 @@ async fn requests_are_bounded_and_a_client_that_goes_withdraws_its_own() {
     let _third = ask();
     assert!(matches!(frames.recv().await, Some(ForwardFrame::Request(_))), "there is room again");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_request_that_does_not_fit_is_refused_and_the_others_go_on() {
+    let world = World::new();
+    let (seen, mut frames) = mpsc::channel(8);
+    let silent: Play = Arc::new(move |frame| {
+        seen.try_send(frame.clone()).expect("room");
+        None
+    });
+    let _one = world.coordinator(1, silent);
+    world.apply(&[registered(1), assigned(Some(1), 4)]);
+    let coordinators = Arc::clone(&world.coordinators);
+    let parked = tokio::spawn(async move { coordinators.forward(call()).await });
+    assert!(matches!(frames.recv().await, Some(ForwardFrame::Request(_))));
+    let large = GroupCall { body: Bytes::from(vec![0; Limits::default().frame_bytes_max]), ..call() };
+    assert_eq!(world.coordinators.forward(large).await, Err(NoAnswer::Malformed));
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert!(!parked.is_finished(), "its stream is still there");
+    parked.abort();
+}

@@ -183,3 +183,29 @@ fn refusals_fit_every_version() {
         assert_eq!(refusal.topics[0].partitions[0].error_code, ErrorCode::CoordinatorLoadInProgress);
     }
 }
+
+#[tokio::test]
+async fn a_group_that_is_named_twice_is_deleted_once() {
+    let test = node();
+    answer(&test, |call| {
+        let request =
+            DeleteGroupsRequest::decode_exact(call.body.clone(), call.api_version).expect("readable");
+        encoded(&request.refuse(call.api_version, ErrorCode::None), call.api_version)
+    });
+    let request = DeleteGroupsRequest { groups_names: vec!["a".into(), "b".into(), "a".into()] };
+    let response = delete_groups::handle(Arc::clone(&test.node), test.context(2), request).await;
+    let told: Vec<&str> = response.results.iter().map(|result| &*result.group_id).collect();
+    assert_eq!(told, ["a", "b"]);
+    assert_eq!(test.coordinators.asked.lock().len(), 2);
+}
+
+#[tokio::test]
+async fn too_many_groups_are_refused_without_asking_for_one() {
+    let test = node();
+    let groups = vec!["a".into(); 100_001];
+    let request = DescribeGroupsRequest { groups, include_authorized_operations: false };
+    let response = describe_groups::handle(Arc::clone(&test.node), test.context(5), request).await;
+    assert_eq!(response.groups.len(), 100_000);
+    assert!(response.groups.iter().all(|group| group.error_code == ErrorCode::InvalidRequest));
+    assert!(test.coordinators.asked.lock().is_empty());
+}

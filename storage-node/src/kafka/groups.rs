@@ -3,6 +3,8 @@
 
 use crate::coordinator_port::{GroupCall, NoAnswer};
 use crate::node::Node;
+use futures_util::StreamExt;
+use futures_util::stream::FuturesOrdered;
 use kafka_wire::RequestContext;
 use kafka_wire_core::{ErrorCode, Message, Request, Str, Writer};
 use proto_types::coordinator_api::Shard;
@@ -89,9 +91,64 @@ pub(crate) async fn forward_to<R: GroupApi + Sync>(
     R::Response::decode_exact(answer, version).map_err(|error| unreadable(&error))
 }
 
+/// Groups of one request that are asked for at a time, so that one request leaves the others their places.
+const GROUPS_AT_ONCE: usize = 32;
+/// Groups that one request may name.
+const GROUPS_PER_REQUEST_MAX: usize = 100_000;
+
+/// What `ask` answers for each group, in order, a few at a time.
+pub(crate) async fn ask_each<T, F: Future>(groups: Vec<T>, ask: impl Fn(T) -> F) -> Vec<F::Output> {
+    let mut groups = groups.into_iter();
+    let mut asked: FuturesOrdered<F> = groups.by_ref().take(GROUPS_AT_ONCE).map(&ask).collect();
+    let mut answers = Vec::with_capacity(groups.len() + asked.len());
+    while let Some(answer) = asked.next().await {
+        answers.push(answer);
+        if let Some(group) = groups.next() {
+            asked.push_back(ask(group));
+        }
+    }
+    answers
+}
+
+/// Whether a request names more groups than one may. Then only those that it may name are left in it: it is refused with
+/// INVALID_REQUEST, and so is the answer bounded.
+pub(crate) fn names_too_many<T>(groups: &mut Vec<T>) -> bool {
+    let too_many = groups.len() > GROUPS_PER_REQUEST_MAX;
+    groups.truncate(GROUPS_PER_REQUEST_MAX);
+    too_many
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    #[tokio::test]
+    async fn groups_are_asked_for_a_few_at_a_time_and_in_order() {
+        let (running, most) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        let answers = ask_each((0..1_000_usize).collect(), |group| {
+            let (running, most) = (&running, &most);
+            async move {
+                most.fetch_max(running.fetch_add(1, Ordering::Relaxed) + 1, Ordering::Relaxed);
+                for _ in 0..group % 5 {
+                    tokio::task::yield_now().await;
+                }
+                running.fetch_sub(1, Ordering::Relaxed);
+                group
+            }
+        });
+        assert_eq!(answers.await, (0..1_000).collect::<Vec<_>>());
+        assert!((2..=GROUPS_AT_ONCE).contains(&most.load(Ordering::Relaxed)));
+    }
+
+    #[test]
+    fn a_request_names_no_more_groups_than_it_may() {
+        let mut groups = vec![(); GROUPS_PER_REQUEST_MAX];
+        assert!(!names_too_many(&mut groups));
+        groups.push(());
+        assert!(names_too_many(&mut groups));
+        assert_eq!(groups.len(), GROUPS_PER_REQUEST_MAX);
+    }
 
     #[test]
     fn groups_are_where_kafka_has_them() {

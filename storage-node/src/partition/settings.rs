@@ -90,24 +90,23 @@ impl TopicSettings {
         let text = |name| view.topic_value(Some(topic), name).unwrap_or_default();
         let number = |name, default: i64| text(name).trim().parse::<i64>().unwrap_or(default);
         let size = |name, default: usize| usize::try_from(number(name, default as i64)).unwrap_or(default);
-        let expiration = view.node_value("producer.id.expiration.ms").unwrap_or_default();
-        let lag = view.node_value("replica.lag.time.max.ms").unwrap_or_default();
-        let policy = text("cleanup.policy");
+        let node = |name| view.node_value(name).unwrap_or_default();
+        let (expiration, lag) = (node("producer.id.expiration.ms"), node("replica.lag.time.max.ms"));
+        let (policy, defaults) = (text("cleanup.policy"), LogConfig::default());
         let has_policy = |wanted: &str| policy.split(',').any(|item| item.trim() == wanted);
         let unpacked =
             size("max.decompressed.message.bytes", usize::MAX).min(limits.unpacked_batch_bytes_max);
-        let deletable = has_policy("delete");
-        let is_kept = !deletable || is_internal(topic_name);
+        let (deletable, internal) = (has_policy("delete"), is_internal(topic_name));
+        let is_kept = !deletable || internal;
         // Negative values mean no limit.
         let limit = |name, default| Some(number(name, default)).filter(|&value| value >= 0 && !is_kept);
-        let defaults = LogConfig::default();
         let compaction = CompactionSettings::resolve(text);
         let segment_ms = number("segment.ms", defaults.segment_ms);
         // What must be compacted in time must be in a segment that takes no more appends.
         let segment_ms =
             if has_policy("compact") { segment_ms.min(compaction.max_lag_ms) } else { segment_ms };
-        // A shard that cannot take what its coordinator decided would be loaded again and again.
-        let batch_bytes_min = if is_internal(topic_name) { SHARD_BATCH_BYTES_MAX } else { 0 };
+        // What does not fit in a shard makes its coordinator load it for ever.
+        let batch_bytes_min = usize::from(internal) * SHARD_BATCH_BYTES_MAX;
         let segment_bytes = size("segment.bytes", defaults.segment_bytes as usize).max(batch_bytes_min);
         Self {
             topic_name: topic_name.to_owned(),

@@ -3,25 +3,31 @@
 
 use crate::kafka::groups::{self, GroupApi};
 use crate::node::Node;
-use futures_util::future::join_all;
 use kafka_wire::RequestContext;
 use kafka_wire_core::ErrorCode;
 use kafka_wire_core::messages::delete_groups::{
     DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse,
 };
+use std::collections::HashSet;
 use std::sync::Arc;
 
 pub(crate) async fn handle(
     node: Arc<Node>,
     context: RequestContext,
-    request: DeleteGroupsRequest,
+    mut request: DeleteGroupsRequest,
 ) -> DeleteGroupsResponse {
-    let parts = request.groups_names.into_iter().map(|group| {
+    if groups::names_too_many(&mut request.groups_names) {
+        return request.refuse(context.api_version, ErrorCode::InvalidRequest);
+    }
+    // Each once, as Kafka does: the second time a group would be unknown.
+    let mut seen = HashSet::new();
+    request.groups_names.retain(|group| seen.insert(group.clone()));
+    let parts = groups::ask_each(request.groups_names, |group| {
         let part = DeleteGroupsRequest { groups_names: vec![group] };
         let (node, context) = (&node, &context);
         async move { groups::forward(node, context, &part.groups_names[0], &part).await.results }
     });
-    let results = join_all(parts).await.into_iter().flatten().collect();
+    let results = parts.await.into_iter().flatten().collect();
     DeleteGroupsResponse { throttle_time_ms: 0, results }
 }
 

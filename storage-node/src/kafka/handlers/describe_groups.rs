@@ -4,7 +4,6 @@
 use crate::kafka::authorize::{self, GROUP_OPERATIONS};
 use crate::kafka::groups::{self, GroupApi};
 use crate::node::Node;
-use futures_util::future::join_all;
 use kafka_wire::RequestContext;
 use kafka_wire_core::ErrorCode;
 use kafka_wire_core::messages::describe_groups::{
@@ -15,15 +14,18 @@ use std::sync::Arc;
 pub(crate) async fn handle(
     node: Arc<Node>,
     context: RequestContext,
-    request: DescribeGroupsRequest,
+    mut request: DescribeGroupsRequest,
 ) -> DescribeGroupsResponse {
-    let parts = request.groups.into_iter().map(|group| {
-        let include_authorized_operations = request.include_authorized_operations;
+    if groups::names_too_many(&mut request.groups) {
+        return request.refuse(context.api_version, ErrorCode::InvalidRequest);
+    }
+    let include_authorized_operations = request.include_authorized_operations;
+    let parts = groups::ask_each(request.groups, |group| {
         let part = DescribeGroupsRequest { groups: vec![group], include_authorized_operations };
         let (node, context) = (&node, &context);
         async move { groups::forward(node, context, &part.groups[0], &part).await.groups }
     });
-    let mut groups: Vec<DescribedGroup> = join_all(parts).await.into_iter().flatten().collect();
+    let mut groups: Vec<DescribedGroup> = parts.await.into_iter().flatten().collect();
     for group in groups.iter_mut().filter(|group| group.error_code == ErrorCode::None) {
         group.authorized_operations =
             authorize::operations(request.include_authorized_operations, GROUP_OPERATIONS);

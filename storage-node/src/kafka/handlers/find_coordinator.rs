@@ -5,7 +5,7 @@
 //! that topic. Transactions and share groups are refused with a code that no client repeats the request on.
 
 use crate::kafka::find_partition;
-use crate::kafka::groups::shard_of;
+use crate::kafka::groups::{names_too_many, shard_of};
 use crate::node::Node;
 use kafka_wire::RequestContext;
 use kafka_wire_core::messages::find_coordinator::{
@@ -34,11 +34,15 @@ pub(crate) async fn handle(
     context: RequestContext,
     request: FindCoordinatorRequest,
 ) -> FindCoordinatorResponse {
-    let keys = match context.api_version < BATCH_MIN {
+    let mut keys = match context.api_version < BATCH_MIN {
         true => vec![request.key],
         false => request.coordinator_keys,
     };
+    let too_many = names_too_many(&mut keys);
     let refused = match request.key_type {
+        _ if too_many => {
+            Some((ErrorCode::InvalidRequest, Str::from_static("The request has too many coordinator keys.")))
+        }
         key_type::GROUP => match keys.is_empty() {
             true => None,
             false => have_offsets_topic(&node).await.err(),

@@ -4,7 +4,6 @@
 use crate::coordinator_port::NoAnswer;
 use crate::kafka::groups::{self, GroupApi};
 use crate::node::Node;
-use futures_util::future::join_all;
 use kafka_wire::RequestContext;
 use kafka_wire_core::ErrorCode;
 use kafka_wire_core::messages::offset_fetch::{
@@ -19,12 +18,15 @@ const BATCH_MIN: i16 = 8;
 pub(crate) async fn handle(
     node: Arc<Node>,
     context: RequestContext,
-    request: OffsetFetchRequest,
+    mut request: OffsetFetchRequest,
 ) -> OffsetFetchResponse {
     if context.api_version < BATCH_MIN {
         return groups::forward(&node, &context, &request.group_id, &request).await;
     }
-    let parts = request.groups.into_iter().map(|group| {
+    if groups::names_too_many(&mut request.groups) {
+        return request.refuse(context.api_version, ErrorCode::InvalidRequest);
+    }
+    let parts = groups::ask_each(request.groups, |group| {
         let part = OffsetFetchRequest {
             groups: vec![group],
             require_stable: request.require_stable,
@@ -33,7 +35,7 @@ pub(crate) async fn handle(
         let (node, context) = (&node, &context);
         async move { groups::forward(node, context, &part.groups[0].group_id, &part).await.groups }
     });
-    let groups = join_all(parts).await.into_iter().flatten().collect();
+    let groups = parts.await.into_iter().flatten().collect();
     OffsetFetchResponse { groups, ..OffsetFetchResponse::default() }
 }
 
