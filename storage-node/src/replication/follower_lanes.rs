@@ -94,6 +94,13 @@ struct LaneState {
     held_back: Vec<Arc<FollowerSession>>,
 }
 
+/// Between whom a lane is: it ends when either is another one.
+struct Reached {
+    target: Target,
+    /// This node's registration, which the leader names when it vouches for this node's copies.
+    broker_epoch: BrokerEpoch,
+}
+
 /// Whom a lane reaches.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Target {
@@ -208,9 +215,9 @@ impl FollowerLane {
         loop {
             self.work().await;
             let reason = match self.connect().await {
-                Ok((target, sender, receiver)) => {
+                Ok((reached, sender, receiver)) => {
                     self.parts.metrics.on_lane_opened();
-                    self.carry(&target, sender, receiver).await
+                    self.carry(&reached, sender, receiver).await
                 }
                 Err(reason) => reason,
             };
@@ -235,7 +242,7 @@ impl FollowerLane {
         }
     }
 
-    async fn connect(&self) -> Result<(Target, FrameSender, FrameReceiver), String> {
+    async fn connect(&self) -> Result<(Reached, FrameSender, FrameReceiver), String> {
         let Some(broker_epoch) = *self.parts.broker_epoch.borrow() else {
             return Err("this node is not registered yet".to_owned());
         };
@@ -251,16 +258,26 @@ impl FollowerLane {
         let opened =
             peer.open_stream(MessageKind::ReplicationLane, hello, self.parts.limits.connect_max).await;
         let (sender, receiver) = opened.map_err(|error| error.to_string())?;
-        Ok((target, sender, receiver))
+        Ok((Reached { target, broker_epoch }, sender, receiver))
     }
 
     /// Carries frames until the lane is lost; says why.
-    async fn carry(&self, target: &Target, sender: FrameSender, receiver: FrameReceiver) -> String {
+    async fn carry(&self, reached: &Reached, sender: FrameSender, receiver: FrameReceiver) -> String {
+        let Reached { target, broker_epoch } = reached;
         let moved = |image: &ClusterImage| target_of(image, self.leader).as_ref() != Some(target);
+        let mut registered = self.parts.broker_epoch.clone();
+        // Registered anew: the controllers take nobody's word for the registration before (KIP-903).
+        let anew = async {
+            if registered.wait_for(|now| *now != Some(*broker_epoch)).await.is_err() {
+                // The node is being torn down, and so is this.
+                std::future::pending().await
+            }
+        };
         tokio::select! {
             reason = self.send(sender) => reason,
             reason = self.receive(receiver) => reason,
             _image = self.parts.published.wait_for(FOREVER, moved) => "the leader's node is another one now".to_owned(),
+            () = anew => "this node has registered anew".to_owned(),
         }
     }
 

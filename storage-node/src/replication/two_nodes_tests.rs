@@ -23,7 +23,8 @@ use bytes::Bytes;
 use log_engine::{DataDir, DataDirOptions, Disk, RealDisk};
 use log_engine_core::{MarkerEpochRule, TransactionOutcome};
 use parking_lot::Mutex;
-use proto_types::controller_api::{ControllerReply, ControllerRequest};
+use proto_types::controller_api::{ControllerReply, ControllerRequest, ProposedIsr};
+use proto_types::error::{Reason, Rejection};
 use proto_types::ids::{BrokerEpoch, MetadataIndex, Millis, NodeId, Offset, PartitionEpoch};
 use proto_types::metadata::{ConfigResource, MetadataChange, topic_partition};
 use proto_types::replication_api::{
@@ -54,6 +55,7 @@ struct Node {
     published: Arc<PublishedImage>,
     metrics: ReplicationMetrics,
     clock: Clock,
+    broker_epoch: watch::Sender<Option<BrokerEpoch>>,
     directory: TempDir,
     _endpoint: Arc<MemoryEndpoint>,
 }
@@ -65,7 +67,7 @@ struct World {
     image: Arc<Mutex<ClusterImage>>,
 }
 
-/// Takes every proposal, as the controllers do when nothing speaks against it.
+/// Takes every proposal for nodes as they are registered, as the controllers do when nothing else speaks against it.
 struct Agreeable(Arc<Mutex<ClusterImage>>);
 
 impl ControllerPort for Agreeable {
@@ -80,6 +82,15 @@ impl ControllerPort for Agreeable {
         for proposed in request.partitions {
             let mut state = image.partition(proposed.partition).expect("it exists").as_ref().clone();
             assert_eq!(state.partition_epoch, proposed.partition_epoch, "nobody else changes it");
+            let registered = |(node, epoch): &(NodeId, BrokerEpoch)| {
+                let now = image.node(*node).map(|node| node.registration.broker_epoch);
+                now == Some(*epoch) || (*epoch == ProposedIsr::NOT_HEARD_FROM && state.isr.contains(node))
+            };
+            if !proposed.isr.iter().all(registered) {
+                let message = "another registration".to_owned();
+                results.push(Err(Rejection { reason: Reason::IneligibleReplica, message }));
+                continue;
+            }
             state.isr = proposed.isr.iter().map(|(node, _)| *node).collect();
             state.partition_epoch = PartitionEpoch(state.partition_epoch.0 + 1);
             commit(
@@ -164,8 +175,6 @@ impl Node {
             metrics: metrics.clone(),
         };
         tokio::spawn(proposer.run());
-        // The task and the lanes look at it as long as they live.
-        std::mem::forget(broker_epoch);
         let config = PartitionsConfig {
             node: NodeId(id),
             file_configs: ConfigMap::new(),
@@ -179,7 +188,7 @@ impl Node {
         let partitions = Partitions::start(config, vec![data]).expect("threads can be started");
         let server = LaneServer::new(CLUSTER.to_owned(), &partitions, limits, metrics.clone(), throttle);
         assert!(slot.set(server).is_ok());
-        Self { partitions, published, metrics, clock, directory, _endpoint: endpoint }
+        Self { partitions, published, metrics, clock, broker_epoch, directory, _endpoint: endpoint }
     }
 
     fn handle(&self, partition: i32) -> PartitionHandle {
@@ -397,6 +406,35 @@ async fn a_lane_that_breaks_loses_and_doubles_nothing() {
         assert_eq!(leader.produce(0, b"after").await, Ok(Offset(2 * round + 1)));
     }
     assert_eq!(follower.log(0), leader.log(0));
+    world.close().await;
+}
+
+/// A node may register anew without a restart, when the controllers have forgotten it: leaders vouch for it as it is now (KIP-903).
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_follower_that_registers_anew_comes_back_in_sync() {
+    let world = World::start(1, small_limits()).await;
+    let (leader, follower) = (&world.nodes[&1], &world.nodes[&2]);
+    assert_eq!(leader.produce(0, b"before").await, Ok(Offset(0)));
+    let mut changes = live_node(2);
+    for change in &mut changes {
+        match change {
+            MetadataChange::NodeRegistered(node) => {
+                node.data_address = address(2).to_string();
+                node.broker_epoch = BrokerEpoch(2);
+            }
+            MetadataChange::NodeFenced { broker_epoch, .. } => *broker_epoch = BrokerEpoch(2),
+            other => panic!("{other:?}"),
+        }
+    }
+    let id = topic_partition(topic_id(1), 0);
+    let mut alone = world.image.lock().partition(id).expect("it exists").as_ref().clone();
+    alone.isr = vec![NodeId(1)];
+    alone.partition_epoch = PartitionEpoch(alone.partition_epoch.0 + 1);
+    changes.push(MetadataChange::PartitionSet { partition: id, state: alone });
+    follower.broker_epoch.send_replace(Some(BrokerEpoch(2)));
+    world.commit(&changes).await;
+    let back = || world.image.lock().partition(id).is_some_and(|state| state.isr.contains(&NodeId(2)));
+    until("the follower is in sync again", back).await;
     world.close().await;
 }
 
