@@ -7,6 +7,7 @@ use super::disk::{Open, SharedDisk};
 use super::store_error::{AtPath, StoreError, crc32c, sync_directory};
 use super::stored::{DISK_VERSION, DiskKind, StoredLogId, StoredSnapshotMeta, seal, unseal};
 use bytes::Bytes;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -46,16 +47,25 @@ impl SnapshotFiles {
 
     /// Reads and checks the newest snapshot.
     pub(crate) fn load(&self) -> Result<Option<(StoredSnapshotMeta, Bytes)>, StoreError> {
-        match self.newest()? {
-            None => Ok(None),
-            Some((id, path)) => {
-                let (meta, data) = read(&self.disk, &path)?;
-                if meta.last_log_id != Some(id) {
-                    return Err(StoreError::damaged(&path, "it holds another snapshot than its name says"));
+        let mut newest = self.newest()?;
+        while let Some((id, path)) = newest {
+            let (meta, data) = match read(&self.disk, &path) {
+                // A newer one was saved meanwhile, and this one removed.
+                Err(StoreError::Io { source, .. })
+                    if source.kind() == io::ErrorKind::NotFound
+                        && self.newest()?.is_some_and(|(newer, _)| newer.index > id.index) =>
+                {
+                    newest = self.newest()?;
+                    continue;
                 }
-                Ok(Some((meta, data)))
+                read => read?,
+            };
+            if meta.last_log_id != Some(id) {
+                return Err(StoreError::damaged(&path, "it holds another snapshot than its name says"));
             }
+            return Ok(Some((meta, data)));
         }
+        Ok(None)
     }
 
     /// Writes a snapshot durably and removes older ones. A snapshot without any log entry holds nothing and is not kept.
@@ -157,6 +167,62 @@ mod tests {
             .expect("write");
         let files = SnapshotFiles::open(&system_disk(), dir.path()).expect("opened");
         assert_eq!(files.list().expect("listed").len(), 1);
+        assert_eq!(files.load().expect("fine"), Some((meta(12), Bytes::from_static(b"twelve"))));
+    }
+
+    /// Saves a newer snapshot after the directory was listed for the first time.
+    #[derive(Debug)]
+    struct SavesMeanwhile {
+        disk: SharedDisk,
+        root: PathBuf,
+        saved: std::sync::Once,
+    }
+
+    impl super::super::disk::Disk for SavesMeanwhile {
+        fn open(&self, path: &Path, open: Open) -> io::Result<Box<dyn super::super::disk::DiskFile>> {
+            self.disk.open(path, open)
+        }
+
+        fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
+            self.saved.call_once(|| {
+                let files = SnapshotFiles::open(&self.disk, &self.root).expect("opened");
+                files.save(&meta(12), b"twelve").expect("saved");
+            });
+            self.disk.read(path)
+        }
+
+        fn exists(&self, path: &Path) -> bool {
+            self.disk.exists(path)
+        }
+
+        fn create_directory(&self, path: &Path) -> io::Result<()> {
+            self.disk.create_directory(path)
+        }
+
+        fn list(&self, directory: &Path) -> io::Result<Vec<PathBuf>> {
+            self.disk.list(directory)
+        }
+
+        fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+            self.disk.rename(from, to)
+        }
+
+        fn remove(&self, path: &Path) -> io::Result<()> {
+            self.disk.remove(path)
+        }
+
+        fn sync_directory(&self, path: &Path) -> io::Result<()> {
+            self.disk.sync_directory(path)
+        }
+    }
+
+    #[test]
+    fn a_snapshot_that_a_newer_one_replaces_while_it_is_loaded_is_not_missed() {
+        let dir = tempfile::tempdir().expect("temp dir");
+        let root = dir.path().to_owned();
+        SnapshotFiles::open(&system_disk(), &root).expect("opened").save(&meta(5), b"five").expect("saved");
+        let disk = SavesMeanwhile { disk: system_disk(), root: root.clone(), saved: std::sync::Once::new() };
+        let files = SnapshotFiles::open(&(Arc::new(disk) as SharedDisk), &root).expect("opened");
         assert_eq!(files.load().expect("fine"), Some((meta(12), Bytes::from_static(b"twelve"))));
     }
 
