@@ -1,13 +1,18 @@
-//! Brings the partitions of this node in line with the metadata, and says how far that has got; begins copies anew that
-//! were given up.
+//! Brings the partitions of this node in line with the metadata, and says how far that has got; opens copies again that
+//! could not be opened, and begins those anew that were given up.
 
 use crate::metadata_feed::Published;
 use crate::metrics::NodeMetrics;
 use crate::node::Node;
 use proto_types::ids::{Incarnation, TopicPartition};
 use std::sync::Arc;
+use std::time::Duration;
 use storage_node_core::image::{ClusterImage, ImageDelta};
 use tokio::sync::mpsc;
+use tokio::time::MissedTickBehavior;
+
+/// Pause between two looks for copies that are to be opened again.
+const REOPEN_PAUSE: Duration = Duration::from_secs(1);
 
 /// Makes the partitions of this node match what the feed publishes, and moves `applied`.
 pub(crate) async fn open_partitions(
@@ -21,6 +26,8 @@ pub(crate) async fn open_partitions(
     let joined = |image: &ClusterImage| {
         image.node(node.id()).is_some_and(|own| own.registration.incarnation == incarnation)
     };
+    let mut reopen = tokio::time::interval(REOPEN_PAUSE);
+    reopen.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut before: Option<ImageDelta> = None;
     let mut applied: Option<Arc<ClusterImage>> = None;
     loop {
@@ -34,6 +41,12 @@ pub(crate) async fn open_partitions(
                     && let Err(reason) = node.partitions().restart_copy(image, id).await
                 {
                     tracing::error!(partition = %id, reason, "a copy that was given up cannot begin anew");
+                }
+                continue;
+            }
+            _ = reopen.tick() => {
+                if let Some(image) = &applied {
+                    node.partitions().reopen_failed(image).await;
                 }
                 continue;
             }

@@ -2,8 +2,9 @@
 //!
 //! [`Partitions::apply`] is called by the metadata feed alone, one call after the other, and returns when everything is
 //! done: only then may the node say that the partitions it leads are open. A copy that cannot be opened stays listed as
-//! failed, so that clients get a storage error and not a wrong answer.
+//! failed, so that clients get a storage error and not a wrong answer; [`Partitions::reopen_failed`] tries it again.
 
+mod reopen;
 mod repair;
 
 use std::collections::{BTreeSet, HashMap};
@@ -121,6 +122,8 @@ pub(crate) struct Partitions {
     offline: Mutex<BTreeSet<TopicPartition>>,
     /// Copies whose records are known to be damaged.
     damaged: Mutex<BTreeSet<TopicPartition>>,
+    /// Copies that could not be opened for the moment.
+    retries: reopen::Retries,
     /// Copies that began anew while their damaged logs lie aside.
     aside: Mutex<BTreeSet<TopicPartition>>,
     healthy: watch::Sender<bool>,
@@ -198,6 +201,7 @@ impl Partitions {
             placed,
             offline: Mutex::default(),
             damaged: Mutex::default(),
+            retries: reopen::Retries::default(),
             aside: Mutex::new(aside),
             healthy,
             strays_named: AtomicBool::new(false),

@@ -401,6 +401,44 @@ async fn a_failed_directory_takes_all_that_is_in_it_along_and_opens_nothing_more
     assert_eq!(world.read(1)[0], (0, value(2, 0)));
 }
 
+/// The disk fails while a log is opened, and again at the next try: the copy is offline until a try succeeds, and not tried all
+/// the time.
+#[tokio::test]
+async fn a_copy_that_could_not_be_opened_for_the_moment_is_opened_later() {
+    let disk = SimDisk::new(1);
+    let world = World::open(&disk, 1).await;
+    for sequence in 0..3 {
+        world.produce(0, Acks::All, 1, sequence).await.unwrap();
+    }
+    // What no record of flushed ends tells of is read when the log is opened.
+    disk.crash_at(disk.ops() + 1);
+    world.produce(0, Acks::All, 1, 3).await.unwrap_err();
+    world.partitions.close().await;
+    drop(world);
+    disk.restart();
+    let id = topic_partition(topic_id(1), 0);
+    disk.inject(SimFault::Read(".log".into()));
+    let world = World::open(&disk, 2).await;
+    assert!(matches!(world.partitions.get(id), Lookup::Failed));
+    assert_eq!(world.partitions.damaged(), []);
+    world.produce(1, Acks::All, 2, 0).await.unwrap();
+
+    let in_a_while = |wait_ms| Millis(world.clock.monotonic().0 + wait_ms);
+    let Millis(before) = world.clock.monotonic();
+    disk.inject(SimFault::Read(".log".into()));
+    world.partitions.reopen_due(&world.image, in_a_while(5_000)).await;
+    assert!(matches!(world.partitions.get(id), Lookup::Failed), "the disk fails again");
+    world.partitions.reopen_due(&world.image, Millis(before + 9_999)).await;
+    assert!(matches!(world.partitions.get(id), Lookup::Failed), "it is too early");
+    world.partitions.reopen_due(&world.image, in_a_while(10_000)).await;
+    let expected: Vec<_> = (0..3).map(|sequence| (i64::from(sequence), value(1, sequence))).collect();
+    assert_eq!(world.read(0)[..3], expected);
+    let next = i32::try_from(world.read(0).len()).unwrap();
+    world.produce(0, Acks::All, 1, next).await.unwrap();
+    assert_eq!(world.read(1), [(0, value(2, 0))]);
+    world.partitions.close().await;
+}
+
 /// Clients are refused before the disk is full, the logs of coordinators are not, and it all goes on when there is room.
 #[tokio::test]
 async fn below_the_reserve_producers_are_refused_until_there_is_room() {

@@ -100,6 +100,9 @@ impl Partitions {
     pub(super) fn on_open_failed(&self, id: TopicPartition, failure: &OpenFailure) -> Copy {
         if failure.damaged {
             self.damaged.lock().insert(id);
+            self.retries.forget(id);
+        } else {
+            self.retries.put_off(id, self.config.clock.monotonic());
         }
         Copy::Failed
     }
