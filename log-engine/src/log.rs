@@ -91,6 +91,20 @@ impl Log {
         config: LogConfig,
         now_ms: i64,
     ) -> Result<(Log, RecoveryReport), OpenError> {
+        let opened = Self::recover_and_open(data, name, config, now_ms);
+        if let Err(OpenError::Io(_)) = opened {
+            // What an earlier process left unflushed is still so: no stop of this one is clean for it.
+            data.set_unclean();
+        }
+        opened
+    }
+
+    fn recover_and_open(
+        data: &DataDir,
+        name: LogName,
+        config: LogConfig,
+        now_ms: i64,
+    ) -> Result<(Log, RecoveryReport), OpenError> {
         let dir = data.path().join(name.to_string());
         let mut recovered = recover(data, name, &dir, &config, now_ms)?;
         let report = recovered.report;

@@ -944,3 +944,18 @@ fn a_log_begins_anew_whenever_the_power_goes() {
         }
     }
 }
+
+#[test]
+fn no_stop_is_clean_for_a_log_that_could_not_be_opened() {
+    let (disk, path) = sim();
+    let data = open_dir(disk.clone(), &path);
+    let (log, _) = filled(&data, &small(), 20);
+    drop((log, data));
+    let data = open_dir(disk.clone(), &path);
+    disk.inject(SimFault::Read(".log".into()));
+    let error = Log::open(&data, NAME, small(), NOW).err();
+    assert!(matches!(error, Some(OpenError::Io(_))), "{error:?}");
+    assert!(!data.close_clean().unwrap());
+    drop(data);
+    assert!(!open_dir(disk, &path).was_clean());
+}
