@@ -116,6 +116,8 @@ pub struct Compaction {
     /// Stands in for append times of which nothing is known.
     opened_ms: i64,
     rules: CleaningRules,
+    /// What drops something counts as dropped up to here at least.
+    dropped_to_least: i64,
     mapping: Mapping,
     /// Two secrets, which together make a hash of 128 bits.
     hashers: [RandomState; 2],
@@ -143,6 +145,7 @@ impl Log {
         if until <= found.from {
             return None;
         }
+        let (keep_from, dropped_to_least) = self.rise_of_dropped(request);
         Some(Compaction {
             data: self.data.clone(),
             dir: self.dir.clone(),
@@ -162,8 +165,9 @@ impl Log {
                 unpacked_bytes_max: self.config.unpacked_batch_bytes_max,
                 last_batches: last_batches(&self.producers),
                 aborted: AbortedRanges::default(),
-                keep_from: request.keep_from,
+                keep_from,
             },
+            dropped_to_least,
             mapping: Mapping::new(KeyMap::default(), found.from),
             hashers: [RandomState::new(), RandomState::new()],
             carried: Carried::default(),
@@ -393,7 +397,8 @@ impl Compaction {
             }
             self.counts.bytes_in += source.bytes_read();
         }
-        let dropped_to = cleaning.dropped_to();
+        let dropped_to = Some(cleaning.dropped_to()).filter(|&to| to >= 0);
+        let dropped_to = dropped_to.map_or(-1, |to| to.max(self.dropped_to_least));
         self.carried = cleaning.suspend();
         if same {
             self.counts.bytes_out += self.sources[group.start].bytes;

@@ -110,6 +110,11 @@ fn whatever_timestamps_say_records_go_when_their_append_is_old() {
 
 /// Makes one segment of all that take no appends.
 fn merge(data: &DataDir, log: &mut Log, now_ms: i64) {
+    merge_beside(data, log, now_ms, i64::MAX);
+}
+
+/// The same while somebody has copied up to `keep_from`.
+fn merge_beside(data: &DataDir, log: &mut Log, now_ms: i64, keep_from: i64) {
     log.update_config(LogConfig { segment_bytes: 1 << 20, ..small() });
     let policy = CompactionPolicy { min_dirty_ratio: 0.0, min_lag_ms: 0, max_lag_ms: i64::MAX };
     let bound = log.flushed();
@@ -119,7 +124,7 @@ fn merge(data: &DataDir, log: &mut Log, now_ms: i64) {
         dirtiness,
         now_ms: Some(now_ms),
         delete_retention_ms: DAY,
-        keep_from: i64::MAX,
+        keep_from,
         map_bytes_max: 1 << 20,
     };
     let mut pass = log.begin_compaction(&request).unwrap();
@@ -195,6 +200,89 @@ fn an_old_snapshot_brings_back_no_transaction_that_is_gone() {
     assert_eq!((log.dropped_to(), log.producers().first_ongoing()), (1, None));
     log.truncate_to(1).unwrap();
     assert_eq!((log.end(), log.dropped_to()), (1, 0));
+}
+
+/// A record in a segment that takes no appends any more.
+fn append_behind(log: &mut Log, key: &str) {
+    log.roll().unwrap();
+    append_key(log, BatchBuilder::new(), key);
+    flush(log);
+    log.on_high_watermark(log.end());
+}
+
+fn append_tombstone(log: &mut Log, key: &str) {
+    let mut builder = BatchBuilder::new();
+    builder.push(NOW, Some(key.as_bytes()), None, &[]).unwrap();
+    append_bytes(log, builder.build());
+}
+
+fn bases(log: &Log) -> Vec<i64> {
+    offsets(&batches_of(log, log.end())).into_iter().map(|(base, _)| base).collect()
+}
+
+/// A marker goes after a tombstone above it, since the data of its transaction were there for longer. A copy that began when
+/// the tombstone was gone already, with the data and without the marker, must be told from one that knows of both.
+#[test]
+fn a_marker_that_goes_below_what_went_before_is_told_of() {
+    let sim = SimDisk::new(1);
+    let disk: Arc<dyn Disk> = sim.clone();
+    let path = PathBuf::from("data");
+    let data = open_dir(&disk, &path);
+    let mut log = open(&data, NOW);
+    append_key(&mut log, BatchBuilder::new().producer(9, 0, 0).transactional(), "t");
+    let marker = EndMarker { is_commit: true, coordinator_epoch: 0 };
+    append_bytes(&mut log, marker.encode(9, 0, NOW).unwrap());
+    append_tombstone(&mut log, "x");
+    append_key(&mut log, BatchBuilder::new(), "a");
+    append_behind(&mut log, "b");
+    assert_eq!(log.expire_producers(NOW + YEAR, DAY), 1);
+    merge(&data, &mut log, NOW);
+    append_behind(&mut log, "c");
+    merge(&data, &mut log, NOW + 2 * DAY);
+    assert_eq!((bases(&log), log.dropped_to()), (vec![0, 1, 3, 4, 5], 2), "the tombstone went");
+    // The copy begins, and goes away when it has the first record.
+    let told = log.dropped_to();
+    append_behind(&mut log, "t");
+    append_behind(&mut log, "d");
+    merge(&data, &mut log, NOW + 2 * DAY);
+    assert_eq!((bases(&log), log.dropped_to()), (vec![1, 3, 4, 5, 6, 7], told), "the data went");
+    append_behind(&mut log, "e");
+    merge(&data, &mut log, NOW + 2 * DAY);
+    append_behind(&mut log, "f");
+    // Another copy is under way, and has not come further than it would count as outdated.
+    merge_beside(&data, &mut log, NOW + 4 * DAY, told + 1);
+    assert_eq!((bases(&log)[0], log.dropped_to()), (1, told), "the marker waits");
+    append_behind(&mut log, "g");
+    merge_beside(&data, &mut log, NOW + 4 * DAY, told + 2);
+    assert_eq!((bases(&log)[0], log.dropped_to()), (3, told + 1), "the marker went, and it is told");
+    // A pass that drops nothing tells nothing.
+    append_behind(&mut log, "h");
+    merge(&data, &mut log, NOW + 6 * DAY);
+    assert_eq!(log.dropped_to(), told + 1);
+    drop(log);
+    drop(data);
+    sim.restart();
+    let data = open_dir(&disk, &path);
+    assert_eq!(open(&data, NOW + 7 * DAY).dropped_to(), told + 1, "it is durable");
+}
+
+/// A copy was told of more than it has. What it drops below that could not be told from that, or those in sync would count as
+/// outdated.
+#[test]
+fn nothing_is_dropped_of_which_nobody_could_be_told() {
+    let disk: Arc<dyn Disk> = SimDisk::new(1);
+    let data = open_dir(&disk, Path::new("data"));
+    let mut log = open(&data, NOW);
+    log.note_dropped(4).unwrap();
+    append_tombstone(&mut log, "x");
+    append_key(&mut log, BatchBuilder::new(), "a");
+    for (key, left, dropped_to) in [("b", 0, 4), ("c", 0, 4), ("d", 0, 4), ("e", 1, 5)] {
+        append_behind(&mut log, key);
+        let now_ms = if key == "b" { NOW } else { NOW + 2 * DAY };
+        // The bound is 5 with "d", and 6 with "e".
+        merge(&data, &mut log, now_ms);
+        assert_eq!((bases(&log)[0], log.dropped_to()), (left, dropped_to), "{key}");
+    }
 }
 
 fn seal_all(data: &DataDir) {

@@ -4,12 +4,32 @@
 //! and the tombstone or marker comes no more: it must begin anew. The offset is durable before a replacement is installed. One
 //! that is too high costs a copy that begins anew; none is too low: where the file is damaged, all that was there may have been
 //! dropped. A log that is copied from another takes over that one's offset before its first record.
+//!
+//! A marker may go long after others that lie above it: it waits until the data of its transaction have gone. Whoever began to
+//! copy in between knows the offset as it was, may hold those data, and must be found out as well. So the offset rises with
+//! each pass that drops something, though what it drops lies below.
 
+use super::CompactionRequest;
 use super::cleaned_ends::UNKNOWN;
 use crate::error::FileError;
 use crate::log::Log;
 
 impl Log {
+    /// From where on a pass that begins now keeps tombstones and markers, and up to where it counts as having dropped some at
+    /// least if it drops any.
+    ///
+    /// That is beyond what anybody was told of before, but below the bound: who is in sync has everything below that, and is
+    /// none of those that begin anew. A pass in which it cannot rise drops nothing; and so does one beside a copy that is not
+    /// beyond what it was told of, since that would begin anew with every pass, and may never end.
+    pub(super) fn rise_of_dropped(&self, request: &CompactionRequest) -> (i64, i64) {
+        let known = self.data.dropped().get(self.name).unwrap_or(-1);
+        let least = known.saturating_add(1);
+        match least < request.bound.min(request.keep_from) {
+            true => (request.keep_from, least),
+            false => (0, known),
+        }
+    }
+
     /// The highest offset of which compaction has dropped a tombstone that was the newest of its key, or a transaction marker,
     /// here or where this log was copied from; −1 if there is none.
     pub fn dropped_to(&self) -> i64 {

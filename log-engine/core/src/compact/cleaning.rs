@@ -141,7 +141,12 @@ impl<'a> Cleaning<'a> {
                 let was_emptied = header.record_count == 0 && header.size() == BatchHeader::LEN;
                 if was_emptied { Cleaned::Same } else { Cleaned::Changed }
             }
-            Ok(Filtered::Nothing) => Cleaned::Dropped,
+            Ok(Filtered::Nothing) => {
+                if header.is_control() {
+                    self.dropped_to = self.dropped_to.max(header.last_offset());
+                }
+                Cleaned::Dropped
+            }
             Err(error) => {
                 self.carried.has_opaque = true;
                 out.truncate(at);
@@ -217,19 +222,16 @@ impl<'a> Cleaning<'a> {
         let with_data = self.carried.with_data.remove(&header.producer_id);
         // Planted: markers go though their data are still there.
         let with_data = with_data && !cfg!(weir_planted_bug = "B17");
-        if control == Control::Emptied {
-            self.dropped_to = self.dropped_to.max(header.last_offset());
+        let is_kept = header.last_offset() >= self.rules.keep_from;
+        if control == Control::Emptied && !is_kept {
             return Ok(Filtered::Nothing);
         }
-        if beyond || with_data {
+        if control == Control::Emptied || beyond || with_data {
             out.extend_from_slice(batch.bytes());
             return Ok(Filtered::Same);
         }
         let horizon = match header.delete_horizon() {
-            Some(horizon)
-                if self.rules.now_ms.is_some_and(|now| horizon <= now)
-                    && header.last_offset() < self.rules.keep_from =>
-            {
+            Some(horizon) if self.rules.now_ms.is_some_and(|now| horizon <= now) && !is_kept => {
                 self.dropped_to = self.dropped_to.max(header.last_offset());
                 return Ok(Filtered::Nothing);
             }
