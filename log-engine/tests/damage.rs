@@ -33,7 +33,7 @@ const END: &str = "<!-- end of table -->\n";
 const DAMAGES: [&str; 5] = ["a bit flips", "cut short", "missing", "an older version", "a block of zeros"];
 
 /// The files: what they are, and which one of them is damaged.
-const KINDS: [(&str, Pick); 17] = [
+const KINDS: [(&str, Pick); 18] = [
     ("`.log`, sealed", Pick::Segment("log", 3)),
     ("`.log`, taking appends, below the flushed end", Pick::Last("log")),
     ("`.index`, sealed", Pick::Segment("index", 3)),
@@ -50,6 +50,7 @@ const KINDS: [(&str, Pick); 17] = [
     ("`boot-id`, after a crash", Pick::Directory("boot-id")),
     ("`cleaner-offset-checkpoint`", Pick::Directory("cleaner-offset-checkpoint")),
     ("`directories`", Pick::Directory("directories")),
+    ("`cleaner-dropped-checkpoint`", Pick::Directory("cleaner-dropped-checkpoint")),
     ("`meta.properties`", Pick::Directory("meta.properties")),
 ];
 
@@ -109,6 +110,8 @@ struct World {
     producers: Vec<u8>,
     /// Where the last pass over the compacted log ended.
     cleaned_to: i64,
+    /// Up to where compaction has dropped tombstones of that log.
+    dropped_to: i64,
 }
 
 impl World {
@@ -146,7 +149,8 @@ impl World {
                 older = all_files(&disk);
             }
         }
-        World { disk, batches, older, epochs, producers, cleaned_to }
+        let dropped_to = cleaned_to - 4;
+        World { disk, batches, older, epochs, producers, cleaned_to, dropped_to }
     }
 
     fn path(&self, pick: Pick) -> PathBuf {
@@ -234,7 +238,7 @@ impl World {
         let remembered = data.siblings();
         assert!(remembered.is_empty() || (0..2).any(|life| remembered == siblings(life)), "{remembered:?}");
         let machine_restarted = data.may_lack_unflushed(Some(BOOT)).unwrap();
-        let cleaned_to = cleaned_to(&data);
+        let (cleaned_to, dropped_to) = (cleaned_to(&data), dropped_to(&data));
         assert!(cleaned_to <= self.cleaned_to, "deleted keys would come back");
         let (log, report) = match Log::open(&data, NAME, config(), NOW) {
             Ok(opened) => opened,
@@ -289,6 +293,13 @@ impl World {
             }
             Pick::Directory("directories") if remembered.is_empty() => {
                 "tells nothing until the node has registered again".to_owned()
+            }
+            Pick::Directory("cleaner-dropped-checkpoint") if dropped_to > self.dropped_to => {
+                "everything counts as dropped: copies that were not in sync begin anew".to_owned()
+            }
+            Pick::Directory("cleaner-dropped-checkpoint") if dropped_to < self.dropped_to => {
+                "not noticed: a copy that was away for longer than `delete.retention.ms` goes on where it was"
+                    .to_owned()
             }
             Pick::Segment("appendtimes", _) => {
                 "of no consequence but to retention, which goes by the newest timestamp or the last change of the file"
@@ -362,6 +373,7 @@ fn append_and_compact(data: &DataDir, random: &mut Random) -> i64 {
     }
     assert!(log.finish_compaction(&pass.finished()));
     pass.save_progress().unwrap();
+    log.note_dropped(log.end() - 5).unwrap();
     log.close().unwrap();
     cleaned_to(data)
 }
@@ -378,6 +390,15 @@ fn cleaned_to(data: &DataDir) -> i64 {
     let dirtiness = log.reader().dirtiness(data, log.end(), Some(NOW), &POLICY);
     log.close().unwrap();
     dirtiness.from
+}
+
+/// Up to where tombstones of the compacted log count as dropped.
+fn dropped_to(data: &DataDir) -> i64 {
+    let (mut log, _) = Log::open(data, COMPACTED, config(), NOW).unwrap();
+    log.settle_dropped(true);
+    let dropped_to = log.dropped_to();
+    log.close().unwrap();
+    dropped_to
 }
 
 fn said(report: &RecoveryReport, was_clean: bool, rebuilt_by_scrub: bool) -> &'static str {
