@@ -42,6 +42,7 @@ pub mod inspect;
 mod log;
 mod log_flush;
 mod log_name;
+mod log_open;
 mod log_transactions;
 mod poison;
 mod reader;

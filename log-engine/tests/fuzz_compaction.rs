@@ -130,7 +130,7 @@ fn a_reader_gets_the_models_map_whenever_the_power_goes() {
         assert!(commits > 500 && aborts > 500, "{commits} transactions were committed, {aborts} aborted");
         assert!(lost > 500, "{lost} snapshots and indexes were lost");
         assert!(
-            crashes > 300 && installed > 500 && stale > 10 && gone > 5 && sealed > 100 && scrubbed > 100,
+            crashes > 300 && installed > 400 && stale > 10 && gone > 5 && sealed > 100 && scrubbed > 100,
             "{seen}"
         );
     }
