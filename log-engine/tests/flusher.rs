@@ -104,7 +104,7 @@ fn an_error_of_syncfs_poisons_who_reports_it_and_moves_nobody() {
     let log_file = PathBuf::from(victim).join("00000000000000000000.log");
     disk.inject(SimFault::FileSystemSync(log_file.to_string_lossy().into_owned()));
     // The one thread takes the first handles before the last are there, so repeat until the fault was met.
-    for _ in 0..20 {
+    for _ in 0..1_000 {
         flush_all(&flusher, &receiver, &mut logs);
         if logs[7].poisoned().is_some() {
             break;
