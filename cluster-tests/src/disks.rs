@@ -63,19 +63,26 @@ impl Disks {
         run(Command::new("fsfreeze").arg("-u").arg(self.dir(name)))
     }
 
-    /// Takes all free space.
+    /// Takes all space that is free now, beside what it has taken before.
     pub fn fill(&self, name: &str) -> Result<(), NetworkError> {
         let path = self.dir(name).join(FILLER);
         let failed = |error: std::io::Error| NetworkError(format!("fill the disk {name}: {error}"));
-        let file = File::create(path).map_err(failed)?;
-        let mut at = 0;
+        let file = File::options().write(true).create(true).truncate(false).open(path).map_err(failed)?;
+        let mut at = file.metadata().map_err(failed)?.len();
         // In ever smaller steps, so that nothing is left.
-        for step in [16 << 20, 1 << 20, 64 << 10, 4 << 10] {
+        for step in [16 << 20, 1 << 20, 64 << 10, 4 << 10, 1 << 10] {
             while rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), at, step).is_ok() {
                 at += step;
             }
         }
         Ok(())
+    }
+
+    /// Bytes that are free.
+    pub fn free_bytes(&self, name: &str) -> Result<u64, NetworkError> {
+        let stat = rustix::fs::statvfs(self.dir(name));
+        let stat = stat.map_err(|error| NetworkError(format!("look at the disk {name}: {error}")))?;
+        Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
     }
 
     /// Gives the space back.

@@ -1,5 +1,6 @@
 //! A small disk fills under load and empties again: producers are refused with a reason and go on when there is room,
-//! everything else works on, the process is never restarted, and nothing that was acknowledged is lost.
+//! everything else works on, the process is never restarted, and nothing that was acknowledged is lost. And a disk on which
+//! another file has taken every byte: the node starts, serves and deletes.
 
 use std::time::Duration;
 
@@ -114,5 +115,100 @@ fn a_small_disk_fills_under_load_and_empties_again() {
     check_promises(&answers, &kcat_read(&bootstrap, "promised"));
     kcat(&bootstrap, &["-P", "-t", "kept", "-p", "0", "-X", "acks=all"], b"second\n");
     assert_eq!(kcat(&bootstrap, &["-C", "-t", "kept", "-o", "beginning", "-e"], b""), "first\nsecond\n");
+    cluster.stop();
+}
+
+/// Takes every byte, also what the node gives back meanwhile.
+fn fill_to_the_last_byte(disks: &Disks) {
+    let full = wait_until(SEEN_LIMIT, || {
+        disks.fill(NODE).expect("the file system has fallocate");
+        (disks.free_bytes(NODE).expect("it is mounted") == 0).then_some(())
+    });
+    assert!(full.is_some(), "{:?} bytes are free", disks.free_bytes(NODE));
+}
+
+fn earliest(bootstrap: &str, topic: &str) -> String {
+    let offsets = kafka_tool("kafka-get-offsets", bootstrap, &["--topic", topic, "--time", "earliest"], b"");
+    offsets.trim().to_owned()
+}
+
+/// What works on a disk without any room.
+fn check_full(bootstrap: &str, kept: &str) {
+    let refused = kcat_output(
+        bootstrap,
+        &["-P", "-t", "kept", "-p", "0", "-X", "acks=all", "-X", "message.timeout.ms=1000"],
+        b"refused\n",
+    );
+    assert!(!refused.status.success(), "{}", all_output(&refused));
+    assert_eq!(kcat(bootstrap, &["-C", "-t", "kept", "-o", "beginning", "-e"], b""), kept);
+}
+
+#[test]
+fn a_node_starts_on_a_disk_without_any_room() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("file systems can be mounted by root alone: nothing was tested");
+        return;
+    }
+    let run_dir = RunDir::new("no-room");
+    let mounts = run_dir.join("disks");
+    let _guard = Guard::start("weir-no-room", "weir-no-room", &mounts).expect("a shell can be started");
+    let shape = Shape { controllers: 1, nodes: 1, ..Shape::default() };
+    let mut cluster =
+        ReplicatedCluster::prepare(run_dir.path(), &shape).expect("loopback needs no permission");
+    let disks = Disks::new(&run_dir.join("images"), &mounts);
+    disks.make(NODE, DISK_MIB).expect("root mounts a loop device");
+    cluster.daemons_mut().iter_mut().for_each(|daemon| daemon.start());
+    cluster.wait_ready();
+    let bootstrap = cluster.bootstrap();
+    for topic in ["kept", "shortened", "deleted"] {
+        let segments =
+            ["--create", "--topic", topic, "--partitions", "1", "--config", "segment.bytes=1048576"];
+        kafka_tool("kafka-topics", &bootstrap, &segments, b"");
+    }
+    for topic in ["shortened", "deleted"] {
+        for seed in 0..6 {
+            kcat(&bootstrap, &["-P", "-t", topic, "-p", "0", "-X", "acks=all"], &large_record(seed));
+        }
+    }
+    let load = Load::start(&bootstrap, "kept", 1, 50);
+    load.wait_for_progress(0, PROGRESS);
+    let answers = load.finish();
+    fill_to_the_last_byte(&disks);
+    cluster.node(1).kill();
+    fill_to_the_last_byte(&disks);
+
+    cluster.node(1).start();
+    cluster.wait_ready();
+    wait_for_full(&mut cluster, 1.0);
+    fill_to_the_last_byte(&disks);
+    let kept = kcat(&bootstrap, &["-C", "-t", "kept", "-o", "beginning", "-e"], b"");
+    check_promises(&answers, &kcat_read(&bootstrap, "kept"));
+    check_full(&bootstrap, &kept);
+    let json = run_dir.join("shorter.json");
+    let offsets = r#"{"partitions":[{"topic":"shortened","partition":0,"offset":3}],"version":1}"#;
+    std::fs::write(&json, offsets).expect("the folder is writable");
+    let json = json.display().to_string();
+    kafka_tool("kafka-delete-records", &bootstrap, &["--offset-json-file", &json], b"");
+    assert_eq!(earliest(&bootstrap, "shortened"), "shortened:0:3");
+
+    // Whoever fills the disk takes what was given back, and the node stops and starts once more.
+    fill_to_the_last_byte(&disks);
+    cluster.node(1).stop();
+    fill_to_the_last_byte(&disks);
+    cluster.node(1).start();
+    cluster.wait_ready();
+    check_full(&bootstrap, &kept);
+    assert_eq!(earliest(&bootstrap, "shortened"), "shortened:0:3");
+    fill_to_the_last_byte(&disks);
+    kafka_tool("kafka-topics", &bootstrap, &["--delete", "--topic", "deleted"], b"");
+    let gone = wait_until(SEEN_LIMIT, || (disks.free_bytes(NODE).ok()? > 4 << 20).then_some(()));
+    assert!(gone.is_some(), "a deleted topic gives its room back");
+
+    disks.free(NODE).expect("the filler can be removed");
+    wait_for_full(&mut cluster, 0.0);
+    kcat(&bootstrap, &["-P", "-t", "kept", "-p", "0", "-X", "acks=all"], b"second\n");
+    let all = kcat(&bootstrap, &["-C", "-t", "kept", "-o", "beginning", "-e"], b"");
+    assert!(all == kept + "second\n", "what was there stays, and writes go on");
+    assert_eq!(cluster.node(1).ended(), None);
     cluster.stop();
 }
