@@ -4,7 +4,7 @@
 //! disk. For topics with `weir.flush=os` that may be acknowledged records, so the controllers must know before they
 //! count this node's copies as complete. A directory remembers the machine's run only after they do.
 
-use log_engine::{DataDir, FileError};
+use log_engine::DataDir;
 use proto_types::ids::BrokerEpoch;
 use std::path::PathBuf;
 use tokio::sync::watch;
@@ -20,17 +20,20 @@ pub(crate) fn boot_id() -> Option<String> {
 }
 
 /// Whether acknowledged but unflushed writes may be gone from one of the directories. Reads files.
-pub(crate) fn may_lack_unflushed(directories: &[DataDir]) -> Result<bool, FileError> {
+pub(crate) fn may_lack_unflushed(directories: &[DataDir]) -> bool {
     lacks_unflushed(directories, boot_id().as_deref())
 }
 
-/// Where the present run is not known, it is taken for another one.
-fn lacks_unflushed(directories: &[DataDir], boot: Option<&str>) -> Result<bool, FileError> {
+/// Where the present run is not known, or a directory's last one cannot be read, it is taken for another one.
+fn lacks_unflushed(directories: &[DataDir], boot: Option<&str>) -> bool {
     let mut lacking = false;
     for directory in directories {
-        lacking |= directory.may_lack_unflushed(boot)?;
+        lacking |= directory.may_lack_unflushed(boot).unwrap_or_else(|error| {
+            tracing::warn!(%error, "what an earlier run of the machine took is not known: it may be anything");
+            true
+        });
     }
-    Ok(lacking)
+    lacking
 }
 
 /// Remembers the machine's run, and the node's directories, as soon as the node is registered.
@@ -79,14 +82,11 @@ mod tests {
         data.close_clean().unwrap();
         drop(data);
         let data = [open()];
-        assert_eq!(
-            [Some("this"), Some("other"), None].map(|run| lacks_unflushed(&data, run).unwrap()),
-            [false; 3]
-        );
+        assert_eq!([Some("this"), Some("other"), None].map(|run| lacks_unflushed(&data, run)), [false; 3]);
         drop(data);
         let data = [open()];
         assert_eq!(
-            [Some("this"), Some("other"), None].map(|run| lacks_unflushed(&data, run).unwrap()),
+            [Some("this"), Some("other"), None].map(|run| lacks_unflushed(&data, run)),
             [false, true, true]
         );
     }

@@ -57,7 +57,7 @@ impl Directories {
                  start the node again"
             );
         }
-        let unflushed_lost = boot::may_lack_unflushed(&open)?;
+        let unflushed_lost = boot::may_lack_unflushed(&open);
         if unflushed_lost {
             tracing::warn!(
                 "the machine restarted without a clean stop of this node: copies of topics that have or had \

@@ -142,8 +142,9 @@ impl FetchSessions {
         if guard.by_id != by_id {
             return Err(ErrorCode::FetchSessionTopicIdError);
         }
+        let mut kept = KeptTopic::default();
         for (key, wanted) in wanted {
-            guard.put(key, wanted);
+            guard.put(&mut kept, key, wanted);
         }
         for key in &forgotten {
             guard.forget(key);
@@ -204,8 +205,9 @@ impl FetchSessions {
             places: HashMap::new(),
             next_place: 0,
         };
+        let mut kept = KeptTopic::default();
         for (key, wanted) in wanted {
-            session.put(key.clone(), *wanted);
+            session.put(&mut kept, key.clone(), *wanted);
         }
         for (key, data) in outcome {
             session.note(key, data);
@@ -246,9 +248,26 @@ impl FetchSessions {
     }
 }
 
+/// The topic that was stored last and what of it is stored: partitions of one topic follow each other, and share one name.
+#[derive(Default)]
+struct KeptTopic(Option<(TopicKey, TopicKey)>);
+
+impl KeptTopic {
+    fn of(&mut self, topic: TopicKey) -> TopicKey {
+        match &self.0 {
+            Some((last, kept)) if *last == topic => kept.clone(),
+            _ => {
+                let kept = topic.detach();
+                self.0 = Some((topic, kept.clone()));
+                kept
+            }
+        }
+    }
+}
+
 impl Session {
     /// Adds a partition at the end, or changes what is wanted of it.
-    fn put(&mut self, key: PartitionKey, wanted: Wanted) {
+    fn put(&mut self, kept: &mut KeptTopic, key: PartitionKey, wanted: Wanted) {
         if let Some(place) = self.places.get(&key)
             && let Some(cached) = self.order.get_mut(place)
         {
@@ -257,7 +276,7 @@ impl Session {
         }
         let place = self.new_place();
         // It outlives the request, whose frame it must not keep.
-        let key = PartitionKey { topic: key.topic.detach(), ..key };
+        let key = PartitionKey { topic: kept.of(key.topic), ..key };
         self.places.insert(key.clone(), place);
         self.order.insert(place, Cached { key, wanted, high_watermark: -1, log_start: -1 });
     }

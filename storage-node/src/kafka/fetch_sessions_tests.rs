@@ -6,7 +6,7 @@ const LIMITS: FetchSessionLimits =
     FetchSessionLimits { sessions_max: 2, partitions_max: 10, eviction_ms: 1_000 };
 
 fn key(partition: i32) -> PartitionKey {
-    PartitionKey { topic: TopicKey::Name("t".into()), partition }
+    PartitionKey { topic: TopicKey::name("t".into()), partition }
 }
 
 fn wanted(fetch_offset: i64) -> Wanted {
@@ -201,12 +201,25 @@ fn a_session_that_empties_itself_and_one_that_makes_room_do_not_wait_for_each_ot
 fn a_session_keeps_no_frame_of_a_request() {
     let frame = Bytes::from(vec![b't'; 100_000]);
     let name = kafka_wire_core::Str::from_utf8(frame.slice(..1)).expect("ASCII");
-    let key = PartitionKey { topic: TopicKey::Name(name), partition: 0 };
+    let key = PartitionKey { topic: TopicKey::name(name), partition: 0 };
     let sessions = FetchSessions::new(LIMITS);
-    let asked = SessionRequest { wanted: vec![(key.clone(), wanted(0))], ..request(0, 0, &[]) };
+    let next = PartitionKey { partition: 1, ..key.clone() };
+    let asked =
+        SessionRequest { wanted: vec![(key.clone(), wanted(0)), (next, wanted(0))], ..request(0, 0, &[]) };
     let context = sessions.begin(Millis(0), asked).unwrap();
     let (_, data) = data(0, 5, b"");
     sessions.finish(Millis(0), context, vec![(key, data)]);
     assert_eq!(sessions.len(), 1);
+    let session = sessions.sessions.lock().values().next().cloned().expect("it was begun");
+    let names: Vec<_> = session
+        .lock()
+        .order
+        .values()
+        .map(|cached| match &cached.key.topic {
+            TopicKey::Name(name) => name.text().as_bytes().as_ptr(),
+            TopicKey::Id(_) => panic!("asked by name"),
+        })
+        .collect();
+    assert!(names.len() == 2 && names[0] == names[1], "one name for all partitions of a topic");
     assert!(frame.is_unique(), "only the test holds it");
 }

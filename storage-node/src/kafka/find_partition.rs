@@ -1,6 +1,7 @@
 //! From a client's words (topic name or id, partition index) to the copy on this node, and to who leads instead.
 
-use std::hash::{Hash, Hasher};
+use std::hash::{BuildHasher, Hash, Hasher, RandomState};
+use std::sync::LazyLock;
 
 use kafka_wire_core::Str;
 use proto_types::ids::{NodeId, PartitionIndex, TopicId, TopicPartition};
@@ -12,34 +13,50 @@ use uuid::Uuid;
 use crate::partition::{Lookup, PartitionHandle, Partitions};
 
 /// A topic as a client names it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum TopicKey {
-    Name(Str),
+    Name(HashedName),
     Id(Uuid),
 }
 
 impl TopicKey {
+    /// A topic by its name, which is hashed here, once for all partitions of the topic.
+    pub(crate) fn name(name: Str) -> Self {
+        TopicKey::Name(HashedName { hash: NAME_HASHER.hash_one(&name), name })
+    }
+
     /// The same without the frame that it came in; for storing beyond the request.
     pub(crate) fn detach(&self) -> Self {
         match self {
-            TopicKey::Name(name) => TopicKey::Name(name.detach()),
+            TopicKey::Name(HashedName { hash, name }) => {
+                TopicKey::Name(HashedName { hash: *hash, name: name.detach() })
+            }
             TopicKey::Id(id) => TopicKey::Id(*id),
         }
     }
 }
 
-// A request names a topic once and then as many partitions as fit, and each is a key: a name that is longer than any topic's
-// must not cost its length for each of them.
-impl Hash for TopicKey {
+/// Keyed anew in each process, so that nobody can choose names that collide.
+static NAME_HASHER: LazyLock<RandomState> = LazyLock::new(RandomState::new);
+
+/// A name with its hash. A request names a topic once and then as many partitions as fit, and each is a key: the length of the
+/// name must not count for each of them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct HashedName {
+    // Compared first.
+    hash: u64,
+    name: Str,
+}
+
+impl HashedName {
+    pub(crate) fn text(&self) -> &Str {
+        &self.name
+    }
+}
+
+impl Hash for HashedName {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        match self {
-            TopicKey::Name(name) => {
-                let start = name.as_bytes().get(..topic_name::LENGTH_MAX).unwrap_or(name.as_bytes());
-                state.write(start);
-                state.write_usize(name.as_bytes().len());
-            }
-            TopicKey::Id(id) => id.hash(state),
-        }
+        state.write_u64(self.hash);
     }
 }
 
@@ -63,11 +80,16 @@ pub(crate) enum FindError {
 /// Finds a topic.
 pub(crate) fn topic<'a>(image: &'a ClusterImage, key: &TopicKey) -> Result<&'a TopicImage, FindError> {
     match key {
-        TopicKey::Name(name) => {
-            image.topic_by_name(name).map(|topic| &**topic).ok_or(FindError::UnknownTopic)
-        }
+        TopicKey::Name(name) => topic_named(image, name.text()),
         TopicKey::Id(id) => image.topic(TopicId(*id)).map(|topic| &**topic).ok_or(FindError::UnknownTopicId),
     }
+}
+
+/// Finds a topic by its name. No topic has a longer one than may be, so that is not even looked for: it is asked once for each
+/// partition.
+pub(crate) fn topic_named<'a>(image: &'a ClusterImage, name: &str) -> Result<&'a TopicImage, FindError> {
+    let known = (name.len() <= topic_name::LENGTH_MAX).then(|| image.topic_by_name(name)).flatten();
+    known.map(|topic| &**topic).ok_or(FindError::UnknownTopic)
 }
 
 /// Finds a partition of a topic on this node.

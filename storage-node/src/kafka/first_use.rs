@@ -36,7 +36,8 @@ impl InCreation {
         let mut names = self.names.lock();
         let room = self.names_max.saturating_sub(names.len());
         let free = wanted.into_iter().filter(|name| !names.contains(name));
-        let claimed: Vec<Str> = free.take(room).collect();
+        // They outlive the request, whose frame they must not keep.
+        let claimed: Vec<Str> = free.take(room).map(|name| name.detach()).collect();
         names.extend(claimed.iter().cloned());
         Claim { of: Arc::clone(self), names: claimed }
     }

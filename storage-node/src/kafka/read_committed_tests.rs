@@ -24,7 +24,7 @@ const READ_COMMITTED: i8 = 1;
 impl World {
     fn handle(&self) -> PartitionHandle {
         let image = self.test.node.image();
-        let topic = find_partition::topic(&image, &TopicKey::Name(TOPIC.into())).unwrap();
+        let topic = find_partition::topic(&image, &TopicKey::name(TOPIC.into())).unwrap();
         find_partition::partition(self.test.node.partitions(), topic, 0).unwrap()
     }
 

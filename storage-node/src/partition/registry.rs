@@ -454,6 +454,7 @@ impl Partitions {
             Copy::Failed => placed?,
         };
         self.damaged.lock().remove(&id);
+        self.retries.forget(id);
         let (done, receiver) = oneshot::channel();
         self.send(directory, Event::Drop(DropCopy { id, delete: true, done })).await;
         Some(receiver)

@@ -90,7 +90,7 @@ fn session_request(version: i16, request: FetchRequest) -> SessionRequest {
     let by_id = version >= TOPIC_ID_MIN;
     let key = |topic, topic_id| match by_id {
         true => TopicKey::Id(topic_id),
-        false => TopicKey::Name(topic),
+        false => TopicKey::name(topic),
     };
     let mut wanted = Vec::new();
     for FetchTopic { topic, topic_id, partitions } in request.topics {
@@ -433,7 +433,7 @@ fn by_topic(partitions: Vec<(PartitionKey, PartitionData)>) -> Vec<FetchableTopi
             _ => {
                 let mut topic = FetchableTopicResponse { partitions: vec![data], ..Default::default() };
                 match &key.topic {
-                    TopicKey::Name(name) => topic.topic = name.clone(),
+                    TopicKey::Name(name) => topic.topic = name.text().clone(),
                     TopicKey::Id(id) => topic.topic_id = *id,
                 }
                 topics.push(topic);

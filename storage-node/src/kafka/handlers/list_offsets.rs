@@ -14,7 +14,7 @@ use storage_node_core::image::ClusterImage;
 use storage_node_core::{Isolation, View};
 
 use crate::kafka::error_code::KafkaError;
-use crate::kafka::find_partition::{self, TopicKey};
+use crate::kafka::find_partition;
 use crate::node::Node;
 use crate::partition::PartitionHandle;
 
@@ -129,7 +129,7 @@ async fn look_up(
     asked: Asked,
     isolation: Isolation,
 ) -> Result<ListOffsetsPartitionResponse, KafkaError> {
-    let topic = find_partition::topic(image, &TopicKey::Name(topic.clone()))?;
+    let topic = find_partition::topic_named(image, topic)?;
     let handle = find_partition::partition(node.partitions(), topic, partition.partition_index)?;
     let view = handle.view();
     view.check_leader(partition.current_leader_epoch)?;

@@ -12,7 +12,7 @@ use kafka_wire_core::messages::offset_for_leader_epoch::{
 use storage_node_core::image::ClusterImage;
 
 use crate::kafka::error_code::KafkaError;
-use crate::kafka::find_partition::{self, TopicKey};
+use crate::kafka::find_partition;
 use crate::node::Node;
 
 pub(crate) async fn handle(
@@ -44,7 +44,7 @@ fn epoch_end(
     topic: &Str,
     partition: &OffsetForLeaderPartition,
 ) -> Result<EpochEndOffset, KafkaError> {
-    let topic = find_partition::topic(image, &TopicKey::Name(topic.clone()))?;
+    let topic = find_partition::topic_named(image, topic)?;
     let handle = find_partition::partition(node.partitions(), topic, partition.partition)?;
     handle.view().check_leader(partition.current_leader_epoch)?;
     Ok(match handle.epoch_end(partition.leader_epoch) {

@@ -53,7 +53,7 @@ pub(crate) async fn handle(
         drop(slice);
         let key = match version >= TOPIC_ID_MIN {
             true => TopicKey::Id(topic_id),
-            false => TopicKey::Name(name.clone()),
+            false => TopicKey::name(name.clone()),
         };
         let mut answers = Vec::with_capacity(partition_data.len());
         for partition in partition_data {
@@ -274,7 +274,7 @@ fn name_leaders(image: &ClusterImage, listener: &str, version: i16, response: &m
     for topic in &mut response.responses {
         let key = match version >= TOPIC_ID_MIN {
             true => TopicKey::Id(topic.topic_id),
-            false => TopicKey::Name(topic.name.clone()),
+            false => TopicKey::name(topic.name.clone()),
         };
         for partition in &mut topic.partition_responses {
             if partition.error_code == ErrorCode::NotLeaderOrFollower
