@@ -1,7 +1,7 @@
 //! How a [`Log`] comes to be: recovered from its files, or new.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize};
 
 use log_engine_core::append_times::AppendTimes;
 use parking_lot::{Mutex, RwLock};
@@ -57,6 +57,7 @@ impl Log {
             unpacked_bytes_max: AtomicUsize::new(config.unpacked_batch_bytes_max),
             seal_gate: Mutex::new(0),
             cuts: AtomicU64::new(0),
+            met_damage: AtomicBool::new(false),
         });
         recovered.producers.set_opened(now_ms);
         let unsnapshotted = report.end > recovered.snapshot_offset.max(report.start);

@@ -6,7 +6,7 @@
 //! the last stable offset).
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
 
 use bytes::Bytes;
 use log_engine_core::AbortedTransaction;
@@ -39,6 +39,9 @@ pub(crate) struct Shared {
     pub(crate) seal_gate: Mutex<u64>,
     /// How often records were taken away at the end, or the log was deleted: a compaction that began before is void.
     pub(crate) cuts: AtomicU64,
+    /// A checked read has met damage. What is in memory may be what it read, so nothing is read without a check any more,
+    /// until the log is opened anew.
+    pub(crate) met_damage: AtomicBool,
 }
 
 impl Shared {
@@ -238,7 +241,7 @@ impl LogReader {
     }
 
     /// What [`read`](Self::read) answers without ever waiting: `None` if something that it needs, or a sample of the records,
-    /// is not in memory.
+    /// is not in memory, or if the log has met damage.
     pub fn try_read_warm(
         &self,
         offset: i64,
@@ -246,6 +249,7 @@ impl LogReader {
         upper_bound: i64,
         min_one: bool,
     ) -> Option<Result<LogSlice, ReadError>> {
+        (!self.shared.met_damage.load(Ordering::Acquire)).then_some(())?;
         let wanted = Wanted { offset, bytes_max: bytes_max as u64, upper_bound, min_one, warm: true };
         unless_cold(self.read_from(&wanted, |_, slice| Ok(slice)))
     }
@@ -272,6 +276,7 @@ impl LogReader {
         upper_bound: i64,
         min_one: bool,
     ) -> Option<Result<(LogSlice, Vec<AbortedTransaction>), ReadError>> {
+        (!self.shared.met_damage.load(Ordering::Acquire)).then_some(())?;
         let wanted = Wanted { offset, bytes_max: bytes_max as u64, upper_bound, min_one, warm: true };
         unless_cold(self.read_from(&wanted, |segments, slice| with_aborted(segments, &wanted, slice)))
     }
@@ -292,7 +297,12 @@ impl LogReader {
                 Ok(answer) => return answer,
                 // What was read has been cut away under our hands.
                 Err(_) if self.shared.cuts() != cuts => {}
-                Err((fault, segment)) => return Err(fault.into_read_error(segment.log().path())),
+                Err((fault, segment)) => {
+                    if matches!(fault, Fault::Damaged { .. }) {
+                        self.shared.met_damage.store(true, Ordering::Release);
+                    }
+                    return Err(fault.into_read_error(segment.log().path()));
+                }
             }
         }
     }

@@ -102,9 +102,10 @@ fn an_error_of_syncfs_poisons_who_reports_it_and_moves_nobody() {
     append_to_all(&mut logs);
     let victim = logs[7].name().to_string();
     let log_file = PathBuf::from(victim).join("00000000000000000000.log");
-    disk.inject(SimFault::FileSystemSync(log_file.to_string_lossy().into_owned()));
-    // The one thread takes the first handles before the last are there, so repeat until the fault was met.
+    // The one thread takes the first handles before the last are there, and the fault may be met when the victim's pages are on
+    // disk already: repeat until it was met in time.
     for _ in 0..1_000 {
+        disk.inject(SimFault::FileSystemSync(log_file.to_string_lossy().into_owned()));
         flush_all(&flusher, &receiver, &mut logs);
         if logs[7].poisoned().is_some() {
             break;

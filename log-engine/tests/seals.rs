@@ -357,10 +357,14 @@ fn a_scrub_finds_what_rots_where_appends_go_and_a_torn_end_is_no_damage() {
         assert!(scrubbed.last().unwrap().is_err(), "byte {at}: {scrubbed:?}");
         assert_eq!(scrubbed.iter().filter(|s| s.is_err()).count(), 1);
         let reader = log.reader();
+        assert!(reader.try_read_warm(last, 1 << 20, log.end(), true).is_some());
         assert!(matches!(
             reader.read_checked(last, 1 << 20, log.end(), true),
             Err(ReadError::Damaged { .. })
         ));
+        // What was read is in memory now, where nobody would check it.
+        assert!(reader.try_read_warm(last, 1 << 20, log.end(), true).is_none());
+        assert!(reader.try_read_committed_warm(last, 1 << 20, log.end(), true).is_none());
         let segment = reader.written_segments().pop().unwrap();
         assert!(segment.mark_damaged(&data, "a bit has flipped").unwrap());
         // More comes behind it, which nobody flushes, and the power goes.
