@@ -83,6 +83,11 @@ impl PartitionGhost {
 
     /// A leader's high watermark covers more: it is committed.
     pub(crate) fn commit(&mut self, log: &ModelLog, high_watermark: i64) {
+        if self.unclean_epoch >= 0 && log.start > self.high_watermark {
+            // Whoever led before the unclean election had more, and deleted it: that is nobody's promise any more.
+            self.committed.clear();
+            (self.first, self.high_watermark) = (log.start, log.start);
+        }
         let from = self.high_watermark;
         assert!(log.start <= from, "R1: a leader begins at {} and {from} was the high watermark", log.start);
         let first = log.batches.partition_point(|batch| batch.end <= from);
