@@ -1,12 +1,14 @@
 //! Controllers whose disk fills up.
 
-use super::{Quorum, created, plain};
+use super::{PATIENCE, Quorum, created, plain};
 use crate::room::Space;
 use proto_types::controller_api::*;
 use proto_types::error::{ControllerError, Reason, Rejection};
+use proto_types::ids::BrokerEpoch;
 use std::io;
 use std::path::Path;
 use std::time::Duration;
+use tokio::time::Instant;
 
 /// Takes a part of the room of the disk where it lies.
 const BALLAST: &str = "ballast";
@@ -17,11 +19,34 @@ pub(super) fn space_of(directory: &Path) -> io::Result<Space> {
     Ok(Space { total_bytes: 1 << 40, available_bytes })
 }
 
-fn is_refused(answer: &Result<ControllerReply, ControllerError>) -> bool {
+type Answer = Result<ControllerReply, ControllerError>;
+
+fn is_refused(answer: &Answer) -> bool {
     matches!(
         answer,
         Err(ControllerError::Rejected(Rejection { reason: Reason::PolicyViolation, message })) if message.contains("nearly full")
     )
+}
+
+/// Creates topics until the answer is as it should be: controllers look at their disks now and then.
+async fn create_until(
+    quorum: &Quorum,
+    epoch: BrokerEpoch,
+    name: impl Fn(u32) -> String,
+    wanted: impl Fn(&Answer) -> bool,
+) -> Answer {
+    let deadline = Instant::now() + PATIENCE;
+    let mut n = 0;
+    loop {
+        quorum.unfence(epoch).await;
+        let answer = quorum.create(&name(n)).await;
+        if wanted(&answer) {
+            return answer;
+        }
+        assert!(Instant::now() < deadline, "still {answer:?}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+        n += 1;
+    }
 }
 
 /// On a full disk topics can be deleted, and then created again.
@@ -35,11 +60,7 @@ async fn below_the_reserve_topics_are_deleted_but_not_created() {
     for dir in &quorum.dirs {
         std::fs::write(dir.path().join(BALLAST), b"").expect("writable");
     }
-    let mut names = (0..).map(|n| format!("t{n}"));
-    while !is_refused(&quorum.create(&names.next().expect("endless")).await) {
-        tokio::time::sleep(Duration::from_millis(50)).await;
-        quorum.unfence(epoch).await;
-    }
+    assert!(is_refused(&create_until(&quorum, epoch, |n| format!("t{n}"), is_refused).await));
     let more = MorePartitions { name: "old".into(), count: 9, assignments: vec![] };
     let more = CreatePartitions { topics: vec![more], validate_only: false, timeout_ms: 0 };
     let follower = leader % 3 + 1;
@@ -56,14 +77,6 @@ async fn below_the_reserve_topics_are_deleted_but_not_created() {
     for dir in &quorum.dirs {
         std::fs::remove_file(dir.path().join(BALLAST)).expect("removable");
     }
-    loop {
-        quorum.unfence(epoch).await;
-        let answer = quorum.create("old").await;
-        if !is_refused(&answer) {
-            created(answer);
-            break;
-        }
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+    created(create_until(&quorum, epoch, |_| "old".to_owned(), |answer| !is_refused(answer)).await);
     quorum.all_have_topic("old").await;
 }
