@@ -84,7 +84,9 @@ impl PartitionGhost {
     /// A leader's high watermark covers more: it is committed.
     pub(crate) fn commit(&mut self, log: &ModelLog, high_watermark: i64) {
         if self.unclean_epoch >= 0 && log.start > self.high_watermark {
-            // Whoever led before the unclean election had more, and deleted it: that is nobody's promise any more.
+            // An unclean leader brought back records that an earlier one had deleted, and did not commit them again before it
+            // gave way to a log that still begins behind them. Both logs agree from there on, else the reconciliation had
+            // dropped this one: so what is missing below are those deleted records, and no promise of the unclean leader.
             self.committed.clear();
             (self.first, self.high_watermark) = (log.start, log.start);
         }
