@@ -175,16 +175,17 @@ pub enum ProduceError {
     LogFailed,
 }
 
-/// Why records were not deleted.
+/// Why records were not deleted. Where nothing else is said, nothing of what was asked for was.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum DeleteRecordsError {
-    /// Another node leads, or none. Retry there.
+    /// Another node leads, or none; what this one had deleted before, the new leader may still have. Retry there.
     #[error("this node does not lead the partition")]
     NotLeader,
     /// Below zero, or above the high watermark.
     #[error("the offset is outside of the log or above the high watermark {high_watermark}")]
     OffsetOutOfRange { high_watermark: Offset },
-    /// Not all replicas have deleted the records in time, or too few are in sync to be sure of it. Retry.
+    /// Not all replicas have deleted the records in time, or too few are in sync to be sure of it; some may have deleted
+    /// them, or some of them. Retry.
     #[error(
         "not all replicas that could lead have deleted the records in time; they go on with it: ask again to learn when they have"
     )]
@@ -197,7 +198,7 @@ pub enum DeleteRecordsError {
         "nothing was deleted: the broker's disk had no room to note the new start; make room, or delete topics"
     )]
     WriteRefused,
-    /// The log failed; the partition is offline on this node.
+    /// The log failed, maybe in the middle of it; the partition is offline on this node.
     #[error("the partition's log has failed on this node")]
     LogFailed,
 }

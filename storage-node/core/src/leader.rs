@@ -2,7 +2,8 @@
 //!
 //! A request to delete records is answered once no replica that could lead still has them (KIP-107, as Kafka's low watermark):
 //! when its offset is committed the leader moves its own log's start, its marks take the followers along, and they tell when
-//! theirs have moved. The maximal in-sync set counts, as for the high watermark, and only while enough are in sync, so that
+//! theirs have moved. Before its offset is committed nothing goes on its behalf, so that one that ends as out of range has
+//! deleted nothing. The maximal in-sync set counts, as for the high watermark, and only while enough are in sync, so that
 //! nobody outside of it is eligible; who joins it later must have moved its start before. Everybody else who follows at
 //! present counts as well, since clients take the answer for all replicas that are alive.
 
@@ -29,9 +30,21 @@ pub(crate) struct Leader {
     pub(crate) proposal: IsrProposal,
     pub(crate) waiters: Waiters<Produced>,
     /// Requests to delete records, below an offset or the high watermark. They wait for the low watermark.
-    pub(crate) deletions: Waiters<Option<Offset>>,
+    pub(crate) deletions: Waiters<Deletion>,
+    /// The log is to begin here though nobody may wait for just that offset: it was the high watermark when somebody asked for
+    /// everything below it.
+    begin_at: Offset,
     /// The append that was asked for and has not come back.
     pub(crate) appending: Option<Appending>,
+}
+
+/// A request to delete records.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Deletion {
+    /// Below what; `None` is below what was committed, or on its way to that.
+    before: Option<Offset>,
+    /// Where the log began when it came.
+    start: Offset,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -50,6 +63,7 @@ impl Leader {
             proposal: IsrProposal::default(),
             waiters: Waiters::default(),
             deletions: Waiters::default(),
+            begin_at: Offset(0),
             appending: None,
         }
     }
@@ -327,7 +341,8 @@ impl Leader {
 
     /// Takes a DeleteRecords request. Where disks are waited for, so is the high watermark: a client that was answered with
     /// `acks=1` may delete what it has just written, as it may where memory is enough. And "up to the high watermark" means what
-    /// every replica in sync is known to have in memory.
+    /// every replica in sync is known to have in memory; of that, what can go goes at once, since it may be what a full disk
+    /// needs to go on.
     pub(crate) fn delete_records(
         &mut self,
         config: &ReplicaConfig,
@@ -350,7 +365,11 @@ impl Leader {
         if self.deletions.len() >= config.waiters_max {
             return refuse(DeleteRecordsError::Busy);
         }
-        self.deletions.add(needed, Waiter { ticket, answer: before, deadline });
+        if before.is_none() {
+            self.begin_at = self.begin_at.max(needed.min(high_watermark));
+        }
+        let deletion = Deletion { before, start: positions.start };
+        self.deletions.add(needed, Waiter { ticket, answer: deletion, deadline });
         None
     }
 
@@ -377,8 +396,8 @@ impl Leader {
             return;
         }
         let high_watermark = positions.high_watermark;
-        for Waiter { ticket, answer: before, .. } in self.deletions.take_expired(now) {
-            let error = match before.is_some_and(|before| before > high_watermark) {
+        for Waiter { ticket, answer: deletion, .. } in self.deletions.take_expired(now) {
+            let error = match deletion.before.is_some_and(|before| before > high_watermark) {
                 true => DeleteRecordsError::OffsetOutOfRange { high_watermark },
                 false => DeleteRecordsError::TimedOut,
             };
@@ -394,16 +413,23 @@ impl Leader {
         }
     }
 
-    /// Where the log is to begin, as far as that is committed, if it does not begin there yet. What can go goes at once.
+    /// Where the log is to begin, if it does not begin there yet. A request moves it once its whole offset is committed.
     fn start_to_move_to(&self, positions: &Positions) -> Option<Offset> {
-        let wanted = self.deletions.last_needed()?.min(positions.high_watermark);
+        let committed = self.deletions.last_needed_to(positions.high_watermark);
+        let wanted = committed.map_or(self.begin_at, |committed| committed.max(self.begin_at));
         (wanted > positions.start).then_some(wanted)
     }
 
-    /// The start stays where it is: whoever waits for its move is told.
+    /// The start stays where it is: whoever waits for its move is told. Of what one of them asked for a part may be gone
+    /// before, which is no refusal: asked again, it goes on.
     pub(crate) fn on_start_refused(&mut self, positions: &Positions, actions: &mut Vec<Action>) {
-        for Waiter { ticket, .. } in self.deletions.take_above(positions.start) {
-            actions.push(Action::RecordsDeleted { ticket, result: Err(DeleteRecordsError::WriteRefused) });
+        self.begin_at = positions.start;
+        for Waiter { ticket, answer: deletion, .. } in self.deletions.take_above(positions.start) {
+            let error = match deletion.before.is_none() && deletion.start < positions.start {
+                true => DeleteRecordsError::TimedOut,
+                false => DeleteRecordsError::WriteRefused,
+            };
+            actions.push(Action::RecordsDeleted { ticket, result: Err(error) });
         }
     }
 

@@ -479,7 +479,43 @@ fn what_is_not_flushed_yet_is_deleted_once_it_is() {
         bench.now += 100;
         answers.extend(bench.step(Input::Tick));
         assert_eq!(answers, [deleted(3, Err(out_of_range))]);
+        assert_eq!(bench.replica.view().start, Offset(0), "what is refused has deleted nothing");
     }
+}
+
+#[test]
+fn nothing_goes_for_an_offset_that_is_not_committed() {
+    let mut bench = Bench::leader(CONFIG, 1, &[1]);
+    bench.produce(Acks::Leader, 10, None);
+    bench.flushed(6);
+    assert_eq!(delete(&mut bench, 1, Some(9)), []);
+    assert_eq!(bench.replica.view().start, Offset(0));
+    // Another one's offset is committed, and that is as far as the start goes.
+    assert_eq!(delete(&mut bench, 2, Some(4)), [deleted(2, Ok(4))]);
+    assert_eq!(bench.replica.view().start, Offset(4));
+    let actions = bench.flushed(8);
+    assert_eq!((move_start(&mut bench, actions), bench.replica.view().start), (vec![], Offset(4)));
+    let actions = bench.flushed(9);
+    assert_eq!(move_start(&mut bench, actions), [deleted(1, Ok(9))]);
+}
+
+/// Whoever wants everything below the high watermark gets what can go at once, and is not told of a refusal after that.
+#[test]
+fn what_was_deleted_in_part_is_not_refused() {
+    let mut bench = Bench::leader(CONFIG, 1, &[1]);
+    bench.produce(Acks::Leader, 10, None);
+    bench.flushed(6);
+    assert_eq!(delete(&mut bench, 1, None), []);
+    assert_eq!(bench.replica.view().start, Offset(6));
+    assert_eq!(delete(&mut bench, 2, None), []);
+    assert_eq!(delete(&mut bench, 3, Some(10)), []);
+    let moving = bench.flushed(10);
+    assert_eq!(moving.last(), Some(&Action::MoveStart { start: Offset(10) }));
+    let refused = Err(DeleteRecordsError::WriteRefused);
+    let told = [deleted(1, Err(DeleteRecordsError::TimedOut)), deleted(2, refused), deleted(3, refused)];
+    assert_eq!(bench.step(Input::StartRefused), told);
+    assert_eq!(bench.step(Input::Tick), [], "and nobody tries again unasked");
+    assert_eq!(delete(&mut bench, 4, None), [deleted(4, Ok(10))]);
 }
 
 #[test]

@@ -94,9 +94,10 @@ impl<A> Waiters<A> {
         self.by_offset.first_key_value().map(|(&(needed, _), _)| needed)
     }
 
-    /// The largest offset that somebody waits for.
-    pub(crate) fn last_needed(&self) -> Option<Offset> {
-        self.by_offset.last_key_value().map(|(&(needed, _), _)| needed)
+    /// The largest offset up to `mark` that somebody waits for.
+    pub(crate) fn last_needed_to(&self, mark: Offset) -> Option<Offset> {
+        let last = self.by_offset.range(..=(mark, Ticket(u64::MAX))).next_back();
+        last.map(|(&(needed, _), _)| needed)
     }
 
     /// Both orders hold the same waiters.
@@ -125,7 +126,12 @@ mod tests {
         waiters.add(Offset(10), waiter(3, 100));
         waiters.add(Offset(20), waiter(4, 200));
         assert_eq!(waiters.next_deadline(), Some(Millis(100)));
-        assert_eq!(waiters.last_needed(), Some(Offset(20)));
+        let last_needed_to = |mark| waiters.last_needed_to(Offset(mark));
+        assert_eq!(
+            (last_needed_to(4), last_needed_to(5), last_needed_to(9)),
+            (None, Some(Offset(5)), Some(Offset(5)))
+        );
+        assert_eq!((last_needed_to(19), last_needed_to(99)), (Some(Offset(10)), Some(Offset(20))));
         assert_eq!(tickets(waiters.take_expired(Millis(99))), [] as [u64; 0]);
         assert_eq!(tickets(waiters.take_expired(Millis(100))), [3]);
         assert_eq!(tickets(waiters.take_reached(Offset(10))), [2, 1]);

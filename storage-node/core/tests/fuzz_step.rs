@@ -82,8 +82,17 @@ struct World {
 enum Open {
     Produce(Proposal),
     Marker(MarkerProposal),
-    /// Before which offset (none: the high watermark), and until when the client waits.
-    Delete(Option<Offset>, Millis),
+    Delete(Deletion),
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Deletion {
+    /// Before which offset; none is the high watermark.
+    before: Option<Offset>,
+    /// Until when the client waits.
+    deadline: Millis,
+    /// Where the log began when it asked.
+    start: i64,
 }
 
 #[derive(Debug, Default, Clone, Copy)]
@@ -333,7 +342,7 @@ impl World {
         let ticket = Ticket(self.next_ticket);
         let deadline = Millis(self.now + self.rng.random_range(0..300));
         let before = self.rng.random_bool(0.8).then(|| Offset(self.rng.random_range(-2..=self.end + 2)));
-        self.open.insert(ticket, Open::Delete(before, deadline));
+        self.open.insert(ticket, Open::Delete(Deletion { before, deadline, start: self.start }));
         self.step(Input::DeleteRecords { ticket, before, deadline });
     }
 
@@ -392,6 +401,11 @@ impl World {
                 }
                 Action::MoveStart { start } => {
                     assert!(start.0 > self.start && start.0 <= self.high_watermark);
+                    let wanted = self.open.values().any(|open| match open {
+                        Open::Delete(deletion) => deletion.before.is_none_or(|before| before == start),
+                        Open::Produce(_) | Open::Marker(_) => false,
+                    });
+                    assert!(wanted, "nothing goes that nobody wants gone: {start:?}");
                     if self.rng.random_bool(0.1) {
                         self.step(Input::StartRefused);
                         continue;
@@ -581,7 +595,7 @@ impl World {
     }
 
     fn on_deleted(&mut self, ticket: Ticket, result: Result<Offset, DeleteRecordsError>) {
-        let Some(Open::Delete(before, deadline)) = self.open.remove(&ticket) else {
+        let Some(Open::Delete(Deletion { before, deadline, start })) = self.open.remove(&ticket) else {
             panic!("{ticket:?} was answered before, or deletes nothing")
         };
         match result {
@@ -597,12 +611,15 @@ impl World {
                 self.answered.deleted += 1;
             }
             Err(DeleteRecordsError::TimedOut) => {
-                assert!(deadline.0 <= self.now);
+                assert!(deadline.0 <= self.now || (before.is_none() && start < self.start));
                 self.answered.not_deleted_in_time += 1;
             }
             Err(DeleteRecordsError::OffsetOutOfRange { .. }) => {
                 let before = before.expect("the high watermark is in range").0;
                 assert!(before < 0 || before > self.high_watermark);
+            }
+            Err(DeleteRecordsError::WriteRefused) => {
+                assert!(before.map_or(start, |before| before.0 - 1) >= self.start, "nothing of it is gone");
             }
             Err(DeleteRecordsError::NotLeader) => assert!(!self.leads),
             Err(DeleteRecordsError::LogFailed) => assert!(self.failed),
