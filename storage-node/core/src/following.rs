@@ -27,6 +27,10 @@ pub(crate) struct Following {
     pub(crate) epoch: LeaderEpoch,
     pub(crate) stage: Stage,
     backoff: Backoff,
+    /// What this leader had dropped when the log, empty then, began to be copied from it. Only with this leader's own offset of
+    /// the same epoch can it be compared: in that time its log is one log, and whatever it drops raises the offset. Another
+    /// leader's copy drops at its own pace, so that its lower offset may stand for a tombstone that the first one still had.
+    told_dropped: Option<Offset>,
 }
 
 /// How far a follower is with its session.
@@ -60,7 +64,8 @@ pub(crate) struct Begun {
 
 impl Following {
     pub(crate) fn new(leader: NodeId, epoch: LeaderEpoch, now: Millis) -> Self {
-        Self { leader, epoch, stage: Stage::Waiting { until: now }, backoff: Backoff::default() }
+        let (stage, backoff) = (Stage::Waiting { until: now }, Backoff::default());
+        Self { leader, epoch, stage, backoff, told_dropped: None }
     }
 
     /// The session that the leader knows of, or will.
@@ -133,14 +138,17 @@ impl Following {
         }
         match answer {
             SessionAnswer::Begins { marks } => return Some(self.begin(session, marks, positions)),
-            // It was told of as much when it began to copy, from this leader or another.
-            SessionAnswer::BeginsCompacted { marks, dropped_to } if dropped_to <= log.dropped_to => {
+            // It was told of as much, by this very log, before it copied the first record; and that is on its disk.
+            SessionAnswer::BeginsCompacted { marks, dropped_to }
+                if self.told_dropped.is_some_and(|told| dropped_to <= told.min(log.dropped_to)) =>
+            {
                 return Some(self.begin(session, marks, positions));
             }
             // It has nothing that should be gone, and copies from here on what compaction has left. But it may lead before
             // it has compacted anything itself, and then it must know.
             SessionAnswer::BeginsCompacted { marks, dropped_to } if positions.start == positions.end => {
                 actions.push(Action::NoteDropped { session, to: dropped_to });
+                self.told_dropped = Some(dropped_to);
                 return Some(self.begin(session, marks, positions));
             }
             SessionAnswer::BeginsCompacted { marks, .. } => {

@@ -1157,6 +1157,43 @@ fn a_follower_that_was_away_while_tombstones_went_starts_over() {
     assert!(actions.contains(&Action::StartOver { start: Offset(3) }), "{actions:?}");
 }
 
+/// One leader's offset says nothing of what another one's copy still had when it was copied from.
+#[test]
+fn what_one_leader_has_dropped_is_not_compared_with_anothers() {
+    let begins = |actions: &[Action]| actions.iter().any(|action| matches!(action, Action::Ack { .. }));
+    let compacted = |dropped_to| {
+        let dropped_to = Offset(dropped_to);
+        FromLeader::Answer(SessionAnswer::BeginsCompacted { marks: marks(0, 40), dropped_to })
+    };
+    let mut bench = Bench::new(CONFIG, 0);
+    // The first leader does not know what it dropped, so that it may be anything; it holds the key and its tombstone.
+    let session = opened(&bench.epoch(5, 1, Some(2), 3, &[2])).expect("it follows");
+    assert!(begins(&bench.hear(session, compacted(39))));
+    bench.dropped_to = Offset(39);
+    bench.batches(session, 0, 10, 5, marks(0, 40));
+    bench.step(Input::Appended { end: Offset(10) });
+    // The second has dropped the tombstone, at 15.
+    let session = opened(&bench.epoch(6, 1, Some(3), 3, &[3])).expect("it follows the next");
+    let actions = bench.hear(session, compacted(15));
+    assert!(actions.contains(&Action::StartOver { start: Offset(0) }), "the key would stay: {actions:?}");
+    (bench.epochs, bench.dropped_to) = (EpochHistory::new(), Offset(-1));
+    let session = opened(&bench.step(Input::Restarted { start: Offset(0) })).expect("it asks anew");
+    assert!(begins(&bench.hear(session, compacted(15))));
+    // It could not be noted: the session was closed, and nothing was copied. Else it would lead and not know.
+    bench.step(Input::SessionLost { session });
+    bench.now += 60_000;
+    let session = opened(&bench.step(Input::Tick)).expect("it asks again");
+    let actions = bench.hear(session, compacted(15));
+    assert_eq!(actions[0], Action::NoteDropped { session, to: Offset(15) });
+    // Nor is the first leader's offset its own once it leads again.
+    bench.dropped_to = Offset(15);
+    bench.batches(session, 0, 10, 6, marks(0, 40));
+    bench.step(Input::Appended { end: Offset(10) });
+    let session = opened(&bench.epoch(7, 1, Some(3), 3, &[3])).expect("a later leadership");
+    let actions = bench.hear(session, compacted(12));
+    assert!(actions.contains(&Action::StartOver { start: Offset(0) }), "{actions:?}");
+}
+
 #[test]
 fn a_cut_below_the_high_watermark_is_made_and_said() {
     let (mut bench, session) = follower();
