@@ -28,5 +28,6 @@ pub mod probe;
 pub mod process;
 pub mod replicated_cluster;
 pub mod run_dir;
+pub mod tally;
 pub mod witness;
 pub mod workspace;

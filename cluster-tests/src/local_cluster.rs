@@ -28,14 +28,52 @@ pub enum Subject {
     Kafka(KafkaCluster),
 }
 
+/// The kinds of [`Subject`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Against {
+    /// `weir dev`.
+    Weir,
+    /// Apache Kafka.
+    Kafka,
+}
+
+impl Against {
+    /// Takes `--against weir|kafka` from the front of the arguments of a program, Weir if it is not there. `None` if it is
+    /// there and says neither.
+    pub fn from_args<'a>(args: &'a [&'a str]) -> Option<(Against, &'a [&'a str])> {
+        match args {
+            ["--against", "weir", rest @ ..] => Some((Against::Weir, rest)),
+            ["--against", "kafka", rest @ ..] => Some((Against::Kafka, rest)),
+            ["--against", ..] => None,
+            _ => Some((Against::Weir, args)),
+        }
+    }
+}
+
 impl Subject {
     /// Starts `weir dev`, or what `WEIR_SUBJECT` says.
     pub fn start(test: &str) -> Subject {
-        if std::env::var("WEIR_SUBJECT").is_ok_and(|subject| subject == "kafka") {
-            let cluster = KafkaCluster::start(&BrokerOptions::default());
-            return Subject::Kafka(cluster.unwrap_or_else(|error| panic!("{error}")));
+        let is_kafka = std::env::var("WEIR_SUBJECT").is_ok_and(|subject| subject == "kafka");
+        Subject::start_this(if is_kafka { Against::Kafka } else { Against::Weir }, test)
+    }
+
+    /// Starts one of the two.
+    pub fn start_this(against: Against, test: &str) -> Subject {
+        match against {
+            Against::Weir => Subject::Weir(WeirDev::start(test)),
+            Against::Kafka => {
+                let cluster = KafkaCluster::start(&BrokerOptions::default());
+                Subject::Kafka(cluster.unwrap_or_else(|error| panic!("{error}")))
+            }
         }
-        Subject::Weir(WeirDev::start(test))
+    }
+
+    /// The port of its only node.
+    pub fn port(&self) -> u16 {
+        match self {
+            Subject::Weir(dev) => dev.port(),
+            Subject::Kafka(cluster) => cluster.port(),
+        }
     }
 
     /// Where clients connect.

@@ -20,6 +20,7 @@ mod rust;
 mod sarama;
 mod share;
 mod suite;
+mod wire;
 
 use std::path::{Path, PathBuf};
 
@@ -28,14 +29,15 @@ use crate::shell::{self, Failure};
 use crate::subject::{Against, Subject};
 use list::List;
 use suite::{Prepared, SUITES, Suite};
+use wire::{WIRES, Wire};
 
 const USAGE: &str = "\
 usage: cargo xtask conformance [SUITE...] [--against weir|kafka] [--test NAME]... [--bootstrap HOST:PORT,...]
                                [--update] [--rotating [--day DAY]] [--offline] [--install-only]
-  SUITE           a suite of the table; all if none is named
+  SUITE           a row of the table: a suite, or `probe` or `witness`; all if none is named
   --against       start Weir (the default) or Apache Kafka
   --test          only these tests of the one suite
-  --bootstrap     use a cluster that runs already
+  --bootstrap     use a cluster that runs already (not for `probe` and `witness`)
   --update        write the results into the suite's list; what Weir passes is only added to
   --rotating      a share of about two minutes, chosen by the day; --day 2026-11-30, or that in WEIR_ROTATION_DAY, chooses
                   as on that day
@@ -44,7 +46,7 @@ usage: cargo xtask conformance [SUITE...] [--against weir|kafka] [--test NAME]..
 
 pub(crate) fn run(args: &[String]) -> Result<(), Failure> {
     let options = Options::parse(args)?;
-    let suites = options.chosen()?;
+    let (suites, wires) = options.chosen()?;
     let mut prepared = Vec::new();
     for suite in suites {
         prepared.push((suite, (suite.prepare)(options.offline)?));
@@ -55,6 +57,9 @@ pub(crate) fn run(args: &[String]) -> Result<(), Failure> {
     let mut rows = Vec::new();
     for (suite, prepared) in &prepared {
         rows.push(run_suite(suite, prepared, &options)?);
+    }
+    for wire in wires {
+        rows.push(wire::run(wire, options.against)?);
     }
     print!("\n{}", report::table(&rows));
     let complaints: Vec<String> = rows.iter().flat_map(|row| row.complaints.clone()).collect();
@@ -141,22 +146,26 @@ impl Options {
         Day::chosen(self.day.as_deref())
     }
 
-    fn chosen(&self) -> Result<Vec<&'static Suite>, Failure> {
+    fn chosen(&self) -> Result<(Vec<&'static Suite>, Vec<&'static Wire>), Failure> {
         if self.rotating {
             let day = self.day()?;
             println!("the share of {day}");
-            return Ok(share::suites(day));
+            return Ok((share::suites(day), Vec::new()));
         }
-        if self.suites.is_empty() {
-            return Ok(SUITES.iter().collect());
+        let is_named = |name: &str| self.suites.is_empty() || self.suites.iter().any(|named| named == name);
+        // They start a cluster themselves, and have no single tests.
+        let are_wires_asked = !self.suites.is_empty() || (self.bootstrap.is_none() && self.tests.is_empty());
+        let known = SUITES.iter().map(|suite| suite.name).chain(WIRES.iter().map(|wire| wire.name));
+        let known: Vec<&str> = known.collect();
+        if let Some(unknown) = self.suites.iter().find(|name| !known.contains(&name.as_str())) {
+            return Err(Failure(format!("no suite is called {unknown}; there are {}", known.join(", "))));
         }
-        let find = |name: &String| {
-            SUITES.iter().find(|suite| suite.name == name).ok_or_else(|| {
-                let known: Vec<&str> = SUITES.iter().map(|suite| suite.name).collect();
-                Failure(format!("no suite is called {name}; there are {}", known.join(", ")))
-            })
-        };
-        self.suites.iter().map(find).collect()
+        let suites = SUITES.iter().filter(|suite| is_named(suite.name)).collect();
+        let wires: Vec<&Wire> = WIRES.iter().filter(|wire| are_wires_asked && is_named(wire.name)).collect();
+        if let (Some(wire), Some(_)) = (wires.first(), &self.bootstrap) {
+            return Err(Failure(format!("{} starts a cluster itself: no --bootstrap", wire.name)));
+        }
+        Ok((suites, wires))
     }
 }
 

@@ -107,12 +107,12 @@ const COMMANDS: &[Command] = &[
     },
     Command {
         name: "probe",
-        help: "[--record | --repeat]: raw requests, good and bad: where Weir answers otherwise than Kafka",
+        help: "[--against weir|kafka | --record]: raw requests, good and bad: where Weir answers otherwise than Kafka",
         run: kafka::probe,
     },
     Command {
         name: "witness",
-        help: "[CLIENT...]: what clients and Weir say to each other, read by Kafka's codec and Wireshark",
+        help: "[--against weir|kafka] [CLIENT...]: what clients and Weir say to each other, read by Kafka's codec and Wireshark",
         run: kafka::witness,
     },
 ];

@@ -148,7 +148,7 @@ fn kafka(shape: Shape, port: u16) -> Result<Command, Failure> {
 }
 
 /// A program of ours from `WEIR_BIN_DIR`, else built now.
-fn program(name: &str) -> Result<Command, Failure> {
+pub(crate) fn program(name: &str) -> Result<Command, Failure> {
     let dir = match std::env::var_os("WEIR_BIN_DIR") {
         Some(dir) => PathBuf::from(dir),
         None => {

@@ -4,7 +4,7 @@
 
 use std::process::ExitCode;
 
-use cluster_tests::local_cluster::WeirDev;
+use cluster_tests::local_cluster::{Against, WeirDev};
 use cluster_tests::oracle::broker::{BrokerOptions, KafkaCluster};
 use cluster_tests::oracle::tools;
 use cluster_tests::probe::record::{self, Difference, Findings};
@@ -12,17 +12,17 @@ use cluster_tests::probe::verdicts::Verdicts;
 use cluster_tests::probe::{self};
 
 const USAGE: &str = "\
-usage: wire-probe             ask Weir, print how it differs from the record of Apache Kafka
-       wire-probe --record    ask Apache Kafka, write the record
-       wire-probe --repeat    ask Apache Kafka, print how it differs from its own record";
+usage: wire-probe [--against weir]    ask Weir, print how it differs from the record of Apache Kafka
+       wire-probe --against kafka     ask Apache Kafka, print how it differs from its own record
+       wire-probe --record            ask Apache Kafka, write the record";
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
-    let result = match args.as_slice() {
-        [] => compare_weir(),
-        ["--record"] => record_kafka(),
-        ["--repeat"] => repeat_kafka(),
+    let result = match (Against::from_args(&args), args.as_slice()) {
+        (_, ["--record"]) => record_kafka(),
+        (Some((Against::Weir, [])), _) => compare_weir(),
+        (Some((Against::Kafka, [])), _) => repeat_kafka(),
         _ => {
             eprintln!("{USAGE}");
             return ExitCode::from(2);
@@ -56,9 +56,11 @@ fn record_kafka() -> Result<(), String> {
 
 fn repeat_kafka() -> Result<(), String> {
     let recorded = Findings::load(&record::record_file())?;
-    let differences = record::differences(&recorded, &ask_kafka()?);
+    let findings = ask_kafka()?;
+    let differences = record::differences(&recorded, &findings);
     print_all(&differences.iter().collect::<Vec<_>>());
-    Ok(())
+    println!("{}", record::tally(&recorded, &findings, &|_| false));
+    if differences.is_empty() { Ok(()) } else { Err("Apache Kafka does not answer as it did".into()) }
 }
 
 fn compare_weir() -> Result<(), String> {
@@ -80,6 +82,7 @@ fn compare_weir() -> Result<(), String> {
         recorded.kafka_version,
         open.len()
     );
+    println!("{}", record::tally(&recorded, &findings, &|name| verdicts.covers(name)));
     if open.is_empty() && stale.is_empty() {
         Ok(())
     } else {

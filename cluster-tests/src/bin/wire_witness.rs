@@ -1,11 +1,13 @@
-//! The command `cargo xtask witness`: captures what stock clients and `weir dev` say to each other and has it read by Kafka's
-//! codec and by Wireshark.
+//! The command `cargo xtask witness`: captures what stock clients and `weir dev`, or Apache Kafka, say to each other and has
+//! it read by Kafka's codec and by Wireshark.
 
 #![expect(clippy::print_stdout, reason = "a program for people prints")]
 
 use std::process::{Command, ExitCode};
 
-use cluster_tests::local_cluster::WeirDev;
+use cluster_tests::local_cluster::{Against, Subject};
+use cluster_tests::run_dir::RunDir;
+use cluster_tests::tally::Tally;
 use cluster_tests::witness::{self, Testimony, complaints};
 use cluster_tests::workspace;
 use kafka_wire_core::ApiKey;
@@ -14,11 +16,13 @@ use kafka_wire_core::ApiKey;
 const CLIENTS: &[&str] = &["kcat", "kafkajs", "kafka-go"];
 
 fn main() -> ExitCode {
-    let mut clients: Vec<String> = std::env::args().skip(1).collect();
-    if clients.is_empty() {
-        clients = CLIENTS.iter().map(|name| (*name).to_owned()).collect();
-    }
-    match run(&clients) {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    let Some((against, clients)) = Against::from_args(&args) else {
+        eprintln!("usage: wire-witness [--against weir|kafka] [CLIENT...]");
+        return ExitCode::from(2);
+    };
+    match run(against, if clients.is_empty() { CLIENTS } else { clients }) {
         Ok(testimony) => {
             print(&testimony);
             judge(&testimony)
@@ -30,18 +34,19 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(clients: &[String]) -> Result<Testimony, String> {
-    let dev = WeirDev::start("wire_witness");
-    let file = dev.run_dir().join("capture.pcapng");
-    let capture = witness::capture(dev.port(), &file).map_err(|error| error.to_string())?;
+fn run(against: Against, clients: &[&str]) -> Result<Testimony, String> {
+    let subject = Subject::start_this(against, "wire_witness");
+    let run_dir = RunDir::new("wire_witness_capture");
+    let file = run_dir.join("capture.pcapng");
+    let capture = witness::capture(subject.port(), &file).map_err(|error| error.to_string())?;
     let mut table = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    table.current_dir(workspace::root()).args(["xtask", "clients", "--bootstrap", &dev.bootstrap()]);
+    table.current_dir(workspace::root()).args(["xtask", "clients", "--bootstrap", &subject.bootstrap()]);
     let status = table.args(clients).status().map_err(|error| format!("cannot start cargo: {error}"))?;
     let file = capture.stop().map_err(|error| error.to_string())?;
     if !status.success() {
         return Err("the clients failed, so there is nothing to testify".to_owned());
     }
-    witness::examine(&file, dev.port()).map_err(|error| error.to_string())
+    witness::examine(&file, subject.port()).map_err(|error| error.to_string())
 }
 
 /// Fails on what Kafka's codec does not read, and on a kind of complaint that nobody has looked into.
@@ -76,4 +81,7 @@ fn print(testimony: &Testimony) {
     for fault in &testimony.faults {
         println!("  {fault}");
     }
+    let bodies: usize = testimony.seen.values().map(|seen| seen.requests + seen.responses).sum();
+    let failed = testimony.faults.len();
+    println!("{}", Tally { passed: bodies - failed, failed, named: 0 });
 }

@@ -99,6 +99,11 @@ impl KafkaCluster {
         addresses.join(",")
     }
 
+    /// The port of the first node.
+    pub fn port(&self) -> u16 {
+        self.nodes.first().map_or(0, |node| node.port)
+    }
+
     /// Process ids of the nodes, for measuring them.
     pub fn process_ids(&self) -> Vec<u32> {
         self.nodes.iter().map(|node| node.process.id()).collect()

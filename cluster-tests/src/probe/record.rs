@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::{Announced, Lines};
+use crate::tally::Tally;
 use crate::workspace;
 
 /// Everything that a server did. Cases are named `Api/what was asked`; scripts have version 0 only.
@@ -111,14 +112,9 @@ pub struct Difference {
 /// What `other` does differently from `kafka`.
 pub fn differences(kafka: &Findings, other: &Findings) -> Vec<Difference> {
     let mut found: BTreeMap<(String, String, String), BTreeSet<i16>> = BTreeMap::new();
-    let cases: BTreeSet<&String> = kafka.cases.keys().chain(other.cases.keys()).collect();
-    for case in cases {
-        let versions: BTreeSet<i16> = kafka.versions(case).union(&other.versions(case)).copied().collect();
-        for version in versions {
-            for (path, kafkas, others) in differing(kafka.lines(case, version), other.lines(case, version)) {
-                let name = format!("{case}: {}", without_positions(&path));
-                found.entry((name, kafkas, others)).or_default().insert(version);
-            }
+    for (case, version) in asked(kafka, other) {
+        for (name, kafkas, others) in differing_in(case, version, kafka, other) {
+            found.entry((name, kafkas, others)).or_default().insert(version);
         }
     }
     found
@@ -129,6 +125,47 @@ pub fn differences(kafka: &Findings, other: &Findings) -> Vec<Difference> {
             kafka,
             other,
         })
+        .collect()
+}
+
+/// How many answers are alike, and how many of the others differ only in what has a verdict.
+pub fn tally(kafka: &Findings, other: &Findings, has_verdict: &dyn Fn(&str) -> bool) -> Tally {
+    let mut tally = Tally::default();
+    for (case, version) in asked(kafka, other) {
+        let differing = differing_in(case, version, kafka, other);
+        if differing.is_empty() {
+            tally.passed += 1;
+        } else {
+            tally.failed += 1;
+            tally.named += usize::from(differing.iter().all(|(name, ..)| has_verdict(name)));
+        }
+    }
+    tally
+}
+
+/// Every case in every version that one of the two was asked.
+fn asked<'a>(kafka: &'a Findings, other: &'a Findings) -> Vec<(&'a str, i16)> {
+    let cases: BTreeSet<&String> = kafka.cases.keys().chain(other.cases.keys()).collect();
+    let versions = |case: &str| -> BTreeSet<i16> {
+        kafka.versions(case).union(&other.versions(case)).copied().collect()
+    };
+    cases
+        .into_iter()
+        .flat_map(|case| versions(case).into_iter().map(|version| (case.as_str(), version)))
+        .collect()
+}
+
+/// Names of the fields that are answered differently, with both values.
+fn differing_in(
+    case: &str,
+    version: i16,
+    kafka: &Findings,
+    other: &Findings,
+) -> Vec<(String, String, String)> {
+    let fields = differing(kafka.lines(case, version), other.lines(case, version));
+    let named = fields.into_iter();
+    named
+        .map(|(path, kafka, other)| (format!("{case}: {}", without_positions(&path)), kafka, other))
         .collect()
 }
 
@@ -226,6 +263,21 @@ mod tests {
             "A/z: outcome 0 closed not asked",
         ];
         assert_eq!(found, expected);
+        let tally = |verdict: &str| tally(&kafka, &weir, &|name| name.starts_with(verdict));
+        assert_eq!(tally("A/x"), Tally { passed: 0, failed: 5, named: 3 });
+        assert_eq!(tally("A/y: outcome").named, 1);
+    }
+
+    #[test]
+    fn an_answer_is_named_when_all_of_its_differences_are() {
+        let (mut kafka, mut weir) = (Findings::default(), Findings::default());
+        kafka.note("A/x", 0, lines(&[("a", "1"), ("b", "1")]));
+        weir.note("A/x", 0, lines(&[("a", "2"), ("b", "2")]));
+        kafka.note("A/y", 0, lines(&[("a", "1")]));
+        weir.note("A/y", 0, lines(&[("a", "1")]));
+        let tally = |verdict: &str| tally(&kafka, &weir, &|name| name.starts_with(verdict));
+        assert_eq!(tally("A/x: a"), Tally { passed: 1, failed: 1, named: 0 });
+        assert_eq!(tally("A/x"), Tally { passed: 1, failed: 1, named: 1 });
     }
 
     #[test]

@@ -224,4 +224,19 @@ mod tests {
             }
         }
     }
+
+    #[test]
+    fn the_table_of_the_readme_is_what_the_lists_say() {
+        let readme = fs::read_to_string(shell::root().join("README.md")).unwrap();
+        let (_, table) = readme.split_once("| suite | Apache Kafka passes | Weir passes |").unwrap();
+        let rows: Vec<&str> = table.lines().skip(2).take_while(|line| line.starts_with('|')).collect();
+        assert_eq!(rows.len(), SUITES.len());
+        for (suite, row) in SUITES.iter().zip(rows) {
+            let list = List::read(suite.name).unwrap_or_else(|Failure(why)| panic!("{why}"));
+            let numbers = format!("| {} | {} |", list.kafka_passed.len(), list.weir_passed.len());
+            assert!(row.contains(&numbers), "{}: the README says {row}, the list {numbers}", suite.name);
+            let version = format!(" {}", list.suite_version);
+            assert!(row.contains("the same") || row.contains(&version), "{}: {row}, {version}", suite.name);
+        }
+    }
 }

@@ -9,19 +9,24 @@ use crate::subject::Against;
 
 /// A suite's row.
 pub(super) struct Row {
-    suite: &'static str,
-    passed: usize,
+    pub(super) suite: &'static str,
+    pub(super) passed: usize,
     /// Of those that were run, what the subject must pass by the list.
-    expected: usize,
-    skipped: usize,
-    failed: usize,
+    pub(super) expected: usize,
+    pub(super) skipped: usize,
+    pub(super) failed: usize,
     /// Of the failed, those that the list names with a reason.
-    named: usize,
+    pub(super) named: usize,
     /// What fails the command.
     pub(super) complaints: Vec<String>,
 }
 
 impl Row {
+    /// The row of what has not been run.
+    pub(super) fn empty(suite: &'static str) -> Row {
+        Row { suite, passed: 0, expected: 0, skipped: 0, failed: 0, named: 0, complaints: Vec::new() }
+    }
+
     pub(super) fn new(suite: &'static str, against: Against, list: &List, results: &[TestResult]) -> Row {
         let count = |wanted: &dyn Fn(&TestResult) -> bool| results.iter().filter(|r| wanted(r)).count();
         let is_expected = |result: &TestResult| list.expects(against, &result.test);
