@@ -305,6 +305,8 @@ fn file_error(fault: Fault, segment: &Segment) -> FileError {
     match fault {
         Fault::Io(e) => e,
         Fault::Cold => FileError::new("read", path, io::ErrorKind::WouldBlock.into()),
-        Fault::Damaged { reason, .. } => FileError::new("walk", path, io::Error::other(reason)),
+        Fault::Damaged { reason, .. } => {
+            FileError::new("walk", path, io::Error::new(io::ErrorKind::InvalidData, reason))
+        }
     }
 }

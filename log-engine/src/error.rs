@@ -87,6 +87,13 @@ pub enum LogError {
     Io(#[from] FileError),
 }
 
+impl LogError {
+    /// Whether the bytes on disk are not what was written: a good copy is needed, another try changes nothing.
+    pub fn is_damage(&self) -> bool {
+        matches!(self, LogError::Io(error) if error.source.kind() == io::ErrorKind::InvalidData)
+    }
+}
+
 /// Why a flush failed.
 #[derive(Debug, thiserror::Error)]
 pub enum FlushError {

@@ -258,7 +258,7 @@ impl Shared {
                 // Who looks at every segment makes sure of the damage, and has the copy repaired. Once is enough.
                 if matches!(error, CompactionError::Damaged { .. }) && !self.board.has_failed(job.handle.id())
                 {
-                    job.handle.suspect();
+                    job.handle.on_damage();
                 }
                 Err(error.to_string())
             }

@@ -6,6 +6,7 @@
 //!
 //! [`Repairer`]: crate::repairer::Repairer
 
+use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::io;
 use std::sync::Arc;
@@ -16,6 +17,7 @@ use std::time::Duration;
 use log_engine::{DataDir, ReadError, Scrubbed, Sealing, WrittenSegment};
 use parking_lot::Mutex;
 use proto_types::ids::{Millis, TopicPartition};
+use storage_node_core::Standing;
 
 use crate::clock::Clock;
 use crate::disk::log_thread::partition_of;
@@ -67,7 +69,7 @@ impl ScrubRequests {
 pub(crate) trait Copies: Send + 'static {
     /// Whether the node is still there.
     fn alive(&self) -> bool;
-    /// Those that are open; `None` when the node is going away.
+    /// Those that are open, also where the log has failed; `None` when the node is going away.
     fn open_copies(&self) -> Option<Vec<PartitionHandle>>;
     /// The records of one are damaged.
     fn on_damaged(&self, id: TopicPartition, reason: String);
@@ -94,14 +96,11 @@ impl<C: Copies> Scrubber<C> {
 
     fn run(self) {
         let mut next_pass = self.now() + self.limits.period_ms.min(FIRST_PASS_AFTER_MS);
-        let mut next_suspects = self.now();
+        let next_suspects = Cell::new(self.now());
         while !self.stopping() {
             self.seal_one(IDLE_WAIT);
-            let suspects = match self.now() < next_suspects {
-                true => BTreeSet::new(),
-                false => std::mem::take(&mut *self.requests.suspects.lock()),
-            };
-            if suspects.is_empty() && (self.limits.bytes_per_second == 0 || self.now() < next_pass) {
+            self.scrub_suspects(&next_suspects);
+            if self.limits.bytes_per_second == 0 || self.now() < next_pass {
                 // Whoever dropped the partitions without closing them does not say so.
                 if !self.copies.alive() {
                     return;
@@ -109,19 +108,25 @@ impl<C: Copies> Scrubber<C> {
                 continue;
             }
             let Some(copies) = self.copies.open_copies() else { return };
-            match suspects.is_empty() {
-                true => {
-                    next_pass = self.now() + self.limits.period_ms;
-                    self.pass(&copies);
-                }
-                false => {
-                    for copy in copies.iter().filter(|copy| suspects.contains(&copy.id())) {
-                        self.scrub(copy, &mut |_| !self.stopping());
-                    }
-                    next_suspects = self.now() + SUSPECTS_PAUSE_MS;
-                }
-            }
+            next_pass = self.now() + self.limits.period_ms;
+            self.pass(&copies, &next_suspects);
         }
+    }
+
+    /// Looks at the copies that gave a reader trouble, as fast as it goes. `next` is when it may do so again.
+    fn scrub_suspects(&self, next: &Cell<i64>) {
+        if self.now() < next.get() {
+            return;
+        }
+        let suspects = std::mem::take(&mut *self.requests.suspects.lock());
+        if suspects.is_empty() {
+            return;
+        }
+        let copies = self.copies.open_copies().unwrap_or_default();
+        for copy in copies.iter().filter(|copy| suspects.contains(&copy.id())) {
+            self.scrub(copy, &mut |_| !self.stopping());
+        }
+        next.set(self.now() + SUSPECTS_PAUSE_MS);
     }
 
     fn now(&self) -> i64 {
@@ -143,8 +148,8 @@ impl<C: Copies> Scrubber<C> {
         }
     }
 
-    /// Looks at every copy, within the rate.
-    fn pass(&self, copies: &[PartitionHandle]) {
+    /// Looks at every copy, within the rate. It may take days: what was suspected meanwhile does not wait for its end.
+    fn pass(&self, copies: &[PartitionHandle], next_suspects: &Cell<i64>) {
         let (began, mut bytes) = (self.now(), 0_u64);
         let mut pace = |more: u64| {
             bytes += more;
@@ -154,10 +159,11 @@ impl<C: Copies> Scrubber<C> {
             while !self.stopping() && self.now() < due {
                 let wait = (due - self.now()).clamp(0, PACE_WAIT_MS);
                 self.seal_one(Duration::from_millis(wait.unsigned_abs()));
+                self.scrub_suspects(next_suspects);
             }
             !self.stopping()
         };
-        for copy in copies {
+        for copy in copies.iter().filter(|copy| copy.view().standing != Standing::Failed) {
             self.scrub(copy, &mut pace);
         }
         if !self.stopping() {

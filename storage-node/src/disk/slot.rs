@@ -14,7 +14,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
-use log_engine::{AppendError, DetachedLog, FlushDone, FlushHandle, Log};
+use log_engine::{AppendError, DetachedLog, FlushDone, FlushHandle, Log, LogError};
 use proto_types::ids::{LeaderEpoch, Millis, NodeId, Offset};
 use records::{BatchHeader, TimestampType};
 use storage_node_core::{
@@ -436,11 +436,17 @@ impl Slot {
                     false => Input::StartRefused,
                 }
             }
-            Err(error) => {
-                self.note_failure(&error);
-                Input::LogFailed
-            }
+            Err(error) => self.log_failed(&error),
         }
+    }
+
+    /// A change of the log failed and closed it. Damage is made sure of by whoever looks at all of the copy, and then repaired.
+    fn log_failed(&mut self, error: &LogError) -> Input {
+        self.note_failure(error);
+        if error.is_damage() {
+            self.shared.scrub.suspect(self.shared.id);
+        }
+        Input::LogFailed
     }
 
     fn reply(&mut self, ticket: Ticket, result: Result<Produced, ProduceError>) {

@@ -170,11 +170,18 @@ impl PartitionHandle {
     pub(crate) fn on_read_error(&self, error: &ReadError) {
         match error {
             ReadError::OffsetOutOfRange { .. } => {}
-            ReadError::Damaged { .. } | ReadError::Io(_) => self.suspect(),
+            ReadError::Damaged { .. } => self.on_damage(),
+            ReadError::Io(_) => self.suspect(),
         }
     }
 
-    /// Somebody has met damage in the copy: all of it is looked at soon.
+    /// Somebody has met damage in the copy: nothing is read unchecked any more, and all of it is looked at soon.
+    pub(crate) fn on_damage(&self) {
+        self.reader().distrust();
+        self.suspect();
+    }
+
+    /// What lies on the disk may be the reason for trouble: all of it is looked at soon.
     pub(crate) fn suspect(&self) {
         self.shared.scrub.suspect(self.shared.id);
     }

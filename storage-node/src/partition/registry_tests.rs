@@ -724,6 +724,28 @@ async fn a_scrub_seals_and_finds_damage_and_a_leader_keeps_what_is_left() {
     world.partitions.close().await;
 }
 
+/// A look at everything may take days within its rate: what a reader stumbles over meanwhile does not wait for that.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn damage_that_a_reader_met_is_looked_at_in_the_middle_of_a_regular_scrub() {
+    let disk = SimDisk::new(8);
+    let scrub = ScrubLimits { bytes_per_second: 1, period_ms: 1 };
+    let limits = PartitionLimits { scrub, ..PartitionLimits::default() };
+    let world = World::open_configured(Arc::clone(&disk) as Arc<dyn Disk>, 0, limits, &[]).await;
+    world.produce(0, Acks::All, 1, 0).await.unwrap();
+    world.produce(1, Acks::All, 2, 0).await.unwrap();
+    let handle = world.handle(1);
+    let log = Path::new("data").join(handle.id().to_string()).join("00000000000000000000.log");
+    disk.flip_bit(&log, 70, 2);
+    // Long enough for the pass to be at work: it has more than a minute to go at a byte a second.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_ne!(handle.view().standing, Standing::Failed, "the pass is still far from it");
+    let error = handle.reader().read_checked(0, 1 << 20, 1, true).expect_err("damaged");
+    handle.on_read_error(&error);
+    eventually("the copy is offline", || handle.view().standing == Standing::Failed).await;
+    assert_eq!(world.read(0).len(), 1, "its neighbour goes on");
+    world.partitions.close().await;
+}
+
 /// Records of the year 1970 are older than any retention, so they go at the next look; those that are not committed stay, and
 /// whoever reads learns where the log begins now. What went stays away after a power cut.
 #[tokio::test]

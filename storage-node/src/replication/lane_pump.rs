@@ -360,11 +360,16 @@ fn read_tail(partition: &PartitionHandle, push: &Push, bytes_max: usize) -> Opti
 /// Reads without waiting; `None` if something is not in memory.
 fn read_warm(reader: &LogReader, push: &Push, bytes_max: usize) -> Option<Result<Option<Chunk>, FailedRead>> {
     let read = reader.try_read_warm(push.from.0, within(push, bytes_max), push.to.0, true)?;
-    Some(chunk(push, read))
+    Some(chunk(push, read).inspect_err(|failed| {
+        // Whoever reads the same bytes without a check would find them in memory.
+        if failed.is_suspicious {
+            reader.distrust();
+        }
+    }))
 }
 
 fn read_cold(reader: &LogReader, push: &Push, bytes_max: usize) -> Result<Option<Chunk>, FailedRead> {
-    chunk(push, reader.read(push.from.0, within(push, bytes_max), push.to.0, true))
+    chunk(push, reader.read_checked(push.from.0, within(push, bytes_max), push.to.0, true))
 }
 
 fn within(push: &Push, bytes_max: usize) -> usize {

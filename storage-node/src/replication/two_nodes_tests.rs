@@ -25,7 +25,7 @@ use log_engine_core::{MarkerEpochRule, TransactionOutcome};
 use parking_lot::Mutex;
 use proto_types::controller_api::{ControllerReply, ControllerRequest, ProposedIsr};
 use proto_types::error::{Reason, Rejection};
-use proto_types::ids::{BrokerEpoch, MetadataIndex, Millis, NodeId, Offset, PartitionEpoch};
+use proto_types::ids::{BrokerEpoch, LeaderEpoch, MetadataIndex, Millis, NodeId, Offset, PartitionEpoch};
 use proto_types::metadata::{ConfigResource, MetadataChange, topic_partition};
 use proto_types::replication_api::{
     Batches, FollowerFrame, LaneHello, LeaderFrame, Marks, OpenSession, SessionAck, SessionAnswer, SessionId,
@@ -499,6 +499,33 @@ async fn a_damaged_batch_is_not_appended_and_stops_nobody_else() {
     world.close().await;
 }
 
+/// T-118: a follower that must cut its log and cannot walk it is damaged, not only failed: a good copy can replace it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_log_that_cannot_be_cut_for_damage_is_known_as_damaged() {
+    let world = World::start(1, small_limits()).await;
+    let (first, second) = (&world.nodes[&1], &world.nodes[&2]);
+    first.produce(0, b"before").await.expect("both have it");
+    world.network.partition(address(1), address(2));
+    let copy = first.handle(0);
+    let lonely = first.produce(0, b"never committed");
+    assert!(tokio::time::timeout(Duration::from_millis(20), lonely).await.is_err(), "it must wait");
+    until("it is appended", || copy.view().end == Offset(2)).await;
+    let path = first.directory.path().join(format!("{}/{:020}.log", copy.id(), 0));
+    let file = std::fs::File::options().write(true).open(path).expect("the segment is there");
+    // The format's version in the header of the first batch.
+    file.write_all_at(&[7], 16).expect("writable");
+    let mut state = world.image.lock().partition(copy.id()).expect("it exists").as_ref().clone();
+    state.leader = Some(NodeId(2));
+    state.leader_epoch = LeaderEpoch(state.leader_epoch.0 + 1);
+    state.partition_epoch = PartitionEpoch(state.partition_epoch.0 + 1);
+    world.commit(&[MetadataChange::PartitionSet { partition: copy.id(), state }]).await;
+    until("the other one leads", || second.handle(0).view().standing == Standing::Leader).await;
+    world.network.heal(address(1), address(2));
+    until("the log fails", || copy.view().standing == Standing::Failed).await;
+    until("the damage is made sure of", || first.partitions.damaged() == [copy.id()]).await;
+    world.close().await;
+}
+
 fn config(resource: ConfigResource, name: &str, value: Option<&str>) -> MetadataChange {
     MetadataChange::ConfigSet { resource, name: name.to_owned(), value: value.map(str::to_owned) }
 }
@@ -662,10 +689,10 @@ impl PlayedFollower {
         let open = OpenSession {
             session: SessionId(session),
             partition: topic_partition(topic_id(1), partition),
-            leader_epoch: proto_types::ids::LeaderEpoch(3),
+            leader_epoch: LeaderEpoch(3),
             log_start: Offset(0),
             log_end: Offset(0),
-            last_epoch: proto_types::ids::LeaderEpoch(-1),
+            last_epoch: LeaderEpoch(-1),
             credit_bytes,
         };
         self.sender.send_message(&FollowerFrame::Open(open)).await.expect("sent");

@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use log_engine::{AppendError, LogError};
+use log_engine::AppendError;
 use proto_types::controller_api::ProposedIsr;
 use proto_types::ids::{BrokerEpoch, LeaderEpoch, NodeId, Offset, PartitionEpoch};
 use proto_types::replication_api::SessionAnswer;
@@ -282,7 +282,7 @@ impl Slot {
                 self.after_cut(Offset(end));
                 Input::Truncated { end: Offset(end) }
             }
-            Err(error) => self.cut_failed(&error),
+            Err(error) => self.log_failed(&error),
         }
     }
 
@@ -320,7 +320,7 @@ impl Slot {
                 self.after_cut(start);
                 Input::Restarted { start }
             }
-            Err(error) => self.cut_failed(&error),
+            Err(error) => self.log_failed(&error),
         }
     }
 
@@ -342,11 +342,6 @@ impl Slot {
         self.undecided.cut(end);
         *self.shared.epochs.write() = self.log.epochs().clone();
         self.shard.forget_last();
-    }
-
-    fn cut_failed(&mut self, error: &LogError) -> Input {
-        self.note_failure(error);
-        Input::LogFailed
     }
 
     /// Shows readers the epochs, if there are more.

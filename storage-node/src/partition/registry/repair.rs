@@ -44,7 +44,6 @@ impl Copies for CopiesOf {
                 Copy::Failed => None,
             })
             .filter(|handle| handle.directory() == self.directory)
-            .filter(|handle| handle.view().standing != Standing::Failed)
             .cloned()
             .collect();
         open.sort_by_key(PartitionHandle::id);
@@ -94,7 +93,9 @@ impl Partitions {
     pub(crate) fn on_damaged(&self, id: TopicPartition, reason: String) {
         let Lookup::Open(handle) = self.get(id) else { return };
         self.damaged.lock().insert(id);
-        handle.tell(Event::Damaged { id, reason });
+        if handle.view().standing != Standing::Failed {
+            handle.tell(Event::Damaged { id, reason });
+        }
     }
 
     pub(super) fn on_open_failed(&self, id: TopicPartition, failure: &OpenFailure) -> Copy {
