@@ -15,6 +15,7 @@ use log_engine_core::compact::CompactionPolicy;
 use records::{BatchBuilder, BatchHeader, Compression};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 use uuid::Uuid;
 
 /// Options of `bench compaction`.
@@ -109,6 +110,10 @@ fn measure(codec: Compression, args: &Args) -> Result<Cost, Failure> {
     let name = LogName::new(Uuid::from_u128(2), 0);
     let (mut log, _) = Log::open(&data, name, config, 0)?;
     fill(&mut log, codec, args)?;
+    // As a node does in the background, when a segment has been flushed.
+    while let Some((_, sealing)) = data.seal_next(Duration::ZERO) {
+        sealing?;
+    }
     let me = std::process::id();
     let (began, cpu) = (now(), cpu_seconds(me)?);
     let policy = CompactionPolicy { min_dirty_ratio: 0.0, min_lag_ms: 0, max_lag_ms: i64::MAX };

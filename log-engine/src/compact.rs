@@ -283,7 +283,7 @@ impl Compaction {
 
     /// Puts the keys of a segment into the map; `false` if it is full.
     fn map_source(&mut self, at: usize, pace: &mut dyn Pace) -> Result<bool, CompactionError> {
-        let mut source = Source::open(&self.data, &self.dir, &self.sources[at])?;
+        let mut source = self.open_source(at, pace)?;
         let mut has_room = true;
         while has_room && source.advance(pace)? {
             let batch = source.batch()?;
@@ -293,6 +293,10 @@ impl Compaction {
         }
         self.counts.bytes_mapped += source.bytes_read();
         Ok(has_room)
+    }
+
+    fn open_source(&self, at: usize, pace: &mut dyn Pace) -> Result<Source, CompactionError> {
+        Source::open(&self.data, &self.dir, (&self.shared, &self.all[at]), &self.sources[at], pace)
     }
 
     /// A new segment takes about as much room as its sources at most, before they go.
@@ -378,7 +382,7 @@ impl Compaction {
         let mut cleaning = Cleaning::resume(&self.rules, &self.mapping, std::mem::take(&mut self.carried));
         let mut same = group.len() == 1;
         for at in group.clone() {
-            let mut source = Source::open(&self.data, &self.dir, &self.sources[at])?;
+            let mut source = self.open_source(at, pace)?;
             while source.advance(pace)? {
                 let batch = source.batch()?;
                 let closes = at == last && source.is_last();

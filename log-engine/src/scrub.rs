@@ -152,11 +152,21 @@ fn scrub_unfinished(shared: &Shared, segment: &Arc<Segment>, pace: Pace<'_>) -> 
 /// Where a segment is not what was sealed.
 pub(crate) fn difference(seal: &Seal, size: u64, pieces: &[u32]) -> Option<(u64, String)> {
     if seal.length != size {
-        return Some((size, format!("the segment has {size} bytes but was sealed with {}", seal.length)));
+        return Some((size, other_length(seal, size)));
     }
     let at = seal.pieces.iter().zip(pieces).position(|(sealed, found)| sealed != found)?;
     let (from, to) = (at as u64 * PIECE_BYTES, ((at + 1) as u64 * PIECE_BYTES).min(size));
-    Some((from, format!("bytes {from} to {to} do not have the checksum that they were sealed with")))
+    Some((from, other_bytes(from, to)))
+}
+
+/// Says that a segment has another length than it was sealed with.
+pub(crate) fn other_length(seal: &Seal, size: u64) -> String {
+    format!("the segment has {size} bytes but was sealed with {}", seal.length)
+}
+
+/// Says that a piece of a segment is not what was sealed.
+pub(crate) fn other_bytes(from: u64, to: u64) -> String {
+    format!("bytes {from} to {to} do not have the checksum that they were sealed with")
 }
 
 fn indexes_are_sealed(disk: &dyn Disk, dir: &Path, seal: &Seal) -> Result<bool, FileError> {

@@ -31,6 +31,8 @@ use crate::segment::{Segment, file_name};
 pub(crate) const SUFFIX: &str = "seal";
 /// Segments that may wait to be sealed.
 const QUEUE_MAX: usize = 1024;
+/// How often who needs a seal tries to get one: each time something else has happened to the log.
+const SEAL_TRIES_MAX: usize = 16;
 /// An index of more is not hashed.
 pub(crate) const INDEX_BYTES_MAX: u64 = 256 << 20;
 
@@ -172,6 +174,11 @@ pub(crate) fn seal_segment(
         Err(fault) => return Err(fault),
     };
     let length = segment.state().read().size;
+    if let Some(last) = walked.last_offset.filter(|&last| last >= next_base) {
+        let reason =
+            format!("its last batch ends at offset {last}, but the next segment begins at {next_base}");
+        return Err(Fault::Damaged { position: length, reason });
+    }
     let seal = describe(disk, segment, next_base, length, walked).map_err(Fault::Io)?;
     let gate = shared.seal_gate.lock();
     if *gate != generation || shared.base_after(segment).is_none() {
@@ -242,6 +249,30 @@ pub(crate) fn read_seal(disk: &dyn Disk, dir: &Path, base_offset: i64) -> Result
     };
     remove_seal(disk, dir, base_offset)?;
     Ok(Found::Damaged(reason))
+}
+
+/// The seal of a segment that is on disk and takes no more appends. If it has none, or one of something else, it is sealed
+/// now. `None` if it is none of the log's any more, or the pace ended it.
+pub(crate) fn seal_of(
+    disk: &dyn Disk,
+    shared: &Shared,
+    segment: &Arc<Segment>,
+    pace: Pace<'_>,
+) -> Result<Option<Box<Seal>>, Fault> {
+    for _ in 0..SEAL_TRIES_MAX {
+        let Some(next_base) = shared.base_after(segment) else { return Ok(None) };
+        match read_seal(disk, dir_of(segment), segment.base_offset()).map_err(Fault::Io)? {
+            Found::Seal(seal) if seal.next_base == next_base => return Ok(Some(seal)),
+            Found::Seal(_) | Found::Nothing | Found::Damaged(_) => {}
+        }
+        match seal_segment(disk, shared, segment, pace)? {
+            // Gone may have been another: then it is there still.
+            Sealing::Sealed | Sealing::Gone => {}
+            Sealing::Stopped => return Ok(None),
+        }
+    }
+    let reason = "the log changes all the time, or the seal cannot be read back";
+    Err(Fault::Io(FileError::new("seal", segment.log().path(), io::Error::other(reason))))
 }
 
 /// Removes a seal; one that is not there is fine. Lasts when the directory was synced.

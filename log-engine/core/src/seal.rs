@@ -72,6 +72,12 @@ pub fn crc32c(bytes: &[u8]) -> u32 {
 }
 
 impl Seal {
+    /// Whether a piece of the segment, counted from 0, is what was sealed.
+    pub fn holds(&self, piece: u64, bytes: &[u8]) -> bool {
+        let sealed = usize::try_from(piece).ok().and_then(|at| self.pieces.get(at));
+        sealed.is_some_and(|&sealed| sealed == crc32c(bytes))
+    }
+
     /// Bytes of the largest seal that can be: of a segment of 2 GiB.
     pub const BYTES_MAX: u64 = FIXED_BYTES as u64 + 4 * ((1 << 31) / PIECE_BYTES + 1) + 4;
 

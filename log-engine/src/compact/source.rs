@@ -1,48 +1,77 @@
-//! Reads a segment that is to be compacted: in large blocks, every batch's checksum checked.
+//! Reads a segment that is to be compacted, in the pieces that its seal has checksums of.
+//!
+//! The seal of what comes of it covers whatever was copied, so nothing may be copied that only looks right: of each batch
+//! twelve bytes (its offset and leader epoch) are covered by the seal alone. A segment that has none is sealed first.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use log_engine_core::compact::SegmentFacts;
+use log_engine_core::seal::{PIECE_BYTES, Seal};
 use records::{BatchError, BatchHeader, BatchView};
 
 use super::Pace;
 use crate::data_dir::DataDir;
 use crate::disk::{DiskFile, OpenMode};
 use crate::error::{CompactionError, FileError};
-use crate::segment::file_name;
-
-/// Bytes that are read at once; larger batches are read whole.
-const BLOCK_BYTES: usize = 1 << 20;
+use crate::reader::Shared;
+use crate::scrub::{other_bytes, other_length};
+use crate::seal::seal_of;
+use crate::segment::{Segment, file_name};
 
 pub(super) struct Source {
     file: Arc<dyn DiskFile>,
     path: PathBuf,
+    seal: Box<Seal>,
     /// Bytes of the segment.
     end: u64,
-    /// A stretch of the file, from `block_at` on; the present batch begins at `at` in it.
+    /// A stretch of the file, from `block_at` to the end of a piece; the present batch begins at `at` in it.
     block: Vec<u8>,
     block_at: u64,
     at: usize,
     /// Size of the present batch, 0 before the first.
     size: usize,
     offset_min: i64,
+    /// Where the next segment begins.
+    offset_end: i64,
 }
 
 impl Source {
-    pub(super) fn open(data: &DataDir, dir: &Path, facts: &SegmentFacts) -> Result<Source, CompactionError> {
+    pub(super) fn open(
+        data: &DataDir,
+        dir: &Path,
+        (shared, segment): (&Shared, &Arc<Segment>),
+        facts: &SegmentFacts,
+        pace: &mut dyn Pace,
+    ) -> Result<Source, CompactionError> {
         let path = dir.join(file_name(facts.base_offset, "log"));
+        let mut stopped = false;
+        let sealed = seal_of(&**data.disk(), shared, segment, &mut |bytes| {
+            stopped = !pace.spend(bytes);
+            !stopped
+        });
+        let seal = match sealed.map_err(|fault| fault.into_read_error(&path))? {
+            Some(seal) => seal,
+            None if stopped => return Err(CompactionError::Stopped),
+            None => return Err(CompactionError::Changed),
+        };
+        if seal.length != facts.bytes {
+            let (reason, position) = (other_length(&seal, facts.bytes), facts.bytes);
+            return Err(CompactionError::Damaged { reason, path, position });
+        }
         let file = data.disk().open(&path, OpenMode::Read);
         let file = file.map_err(|e| FileError::new("open", &path, e))?;
         Ok(Source {
             file,
             path,
+            seal,
             end: facts.bytes,
             block: Vec::new(),
             block_at: 0,
             at: 0,
             size: 0,
             offset_min: facts.base_offset,
+            offset_end: facts.end,
         })
     }
 
@@ -58,7 +87,8 @@ impl Source {
         self.fill(header.size(), pace)?;
         self.size = header.size();
         let end = header.base_offset.checked_add(i64::from(header.last_offset_delta) + 1);
-        match end.filter(|_| header.base_offset >= self.offset_min && header.last_offset_delta >= 0) {
+        let in_order = header.base_offset >= self.offset_min && header.last_offset_delta >= 0;
+        match end.filter(|&end| in_order && end <= self.offset_end) {
             Some(end) => self.offset_min = end,
             None => return Err(self.fault(format!("batch has offset {} out of order", header.base_offset))),
         }
@@ -117,15 +147,27 @@ impl Source {
         self.block.drain(..self.at);
         self.block_at += self.at as u64;
         self.at = 0;
+        while self.block.len() < bytes {
+            self.read_piece(pace)?;
+        }
+        Ok(())
+    }
+
+    /// Adds the next piece to the block.
+    fn read_piece(&mut self, pace: &mut dyn Pace) -> Result<(), CompactionError> {
         let have = self.block.len();
-        let want = (bytes.max(BLOCK_BYTES) as u64).min(left) as usize;
-        if !pace.spend((want - have) as u64) {
+        let from = self.block_at + have as u64;
+        let to = (from + PIECE_BYTES).min(self.end);
+        if !pace.spend(to - from) {
             return Err(CompactionError::Stopped);
         }
-        self.block.resize(want, 0);
-        let read = self.file.read_at(&mut self.block[have..], self.block_at + have as u64);
-        match read {
-            Ok(()) => Ok(()),
+        self.block.resize(have + (to - from) as usize, 0);
+        match self.file.read_at(&mut self.block[have..], from) {
+            Ok(()) if self.seal.holds(from / PIECE_BYTES, &self.block[have..]) => Ok(()),
+            Ok(()) => {
+                let (reason, path) = (other_bytes(from, to), self.path.clone());
+                Err(CompactionError::Damaged { reason, path, position: from })
+            }
             Err(e) if e.kind() == std::io::ErrorKind::UnexpectedEof => {
                 Err(self.fault("file ends before its known size".into()))
             }

@@ -1,6 +1,7 @@
 //! What a pass does when something else happens to the log meanwhile.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use log_engine_core::compact::CompactionPolicy;
 use records::{BatchBuilder, BatchHeader, BatchView, Compression, EndMarker, batches};
@@ -109,6 +110,17 @@ impl World {
             map_bytes_max: 1 << 20,
         };
         self.log.begin_compaction(&request).unwrap()
+    }
+
+    /// A whole pass.
+    fn compact(&mut self) -> Result<(), CompactionError> {
+        let mut pass = self.begin();
+        pass.prepare(&mut at_once())?;
+        while let Some(segment) = pass.next_segment(&mut at_once())? {
+            assert!(matches!(self.log.install(segment), Ok(Installed::Yes)));
+        }
+        assert!(self.log.finish_compaction(&pass.finished()));
+        Ok(())
     }
 
     fn bases(&self) -> Vec<i64> {
@@ -318,4 +330,88 @@ fn a_poisoned_log_takes_no_segment() {
     assert!(matches!(world.log.install(segment), Err(LogError::Poisoned { .. })));
     let names = world.disk.list(&Path::new("data").join(NAME.to_string())).unwrap();
     assert!(!names.iter().any(|e| e.name.ends_with(CLEANED_SUFFIX) || e.name.ends_with(SWAP_SUFFIX)));
+}
+
+/// A segment that a pass has left with gaps between its batches, and one that no pass has seen. Where its file is, and where
+/// the batches lie in it.
+fn with_gaps() -> (World, PathBuf, Vec<u64>) {
+    let mut world = World::new();
+    for key in ["a", "b", "a", "a", "c", "b", "a", "a", "d", "d", "d"] {
+        world.append(key, Some(b"v"));
+    }
+    world.log.roll().unwrap();
+    world.fill(&[]);
+    world.compact().unwrap();
+    assert_eq!(world.log.take_detached().map(|files| files.remove_files().unwrap()), Some(()));
+    for key in ["a", "e", "d"] {
+        world.append(key, Some(b"new"));
+    }
+    world.log.roll().unwrap();
+    world.fill(&[]);
+    let path = Path::new("data").join(NAME.to_string()).join(file_name(0, "log"));
+    let file = world.disk.open(&path, crate::disk::OpenMode::Read).unwrap();
+    let mut bytes = vec![0; file.len().unwrap() as usize];
+    file.read_at(&mut bytes, 0).unwrap();
+    let (mut at, mut positions, mut offsets) = (0, Vec::new(), Vec::new());
+    for batch in batches(&bytes) {
+        let header = *batch.unwrap().header();
+        positions.push(at);
+        offsets.push(header.base_offset);
+        at += header.size() as u64;
+    }
+    assert_eq!(offsets, [4, 5, 7, 10], "there are gaps");
+    (world, path, positions)
+}
+
+#[test]
+fn what_the_checksums_of_batches_leave_out_is_not_copied_damaged() {
+    let (mut world, path, positions) = with_gaps();
+    while let Some((_, sealing)) = world.data.seal_next(Duration::ZERO) {
+        sealing.unwrap();
+    }
+    let (before, cleaned) = (world.keys(), world.data.cleaned().get(NAME));
+    for batch in positions {
+        for byte in (0..8).chain(12..16) {
+            for bit in 0..8 {
+                world.disk.flip_bit(&path, batch + byte, bit);
+                let error = world.compact().expect_err("the damage is met");
+                assert!(
+                    matches!(error, CompactionError::Damaged { .. }),
+                    "batch {batch} {byte} {bit}: {error}"
+                );
+                world.disk.flip_bit(&path, batch + byte, bit);
+            }
+        }
+    }
+    assert_eq!((world.keys(), world.data.cleaned().get(NAME)), (before, cleaned), "nothing has changed");
+    world.compact().unwrap();
+    let offsets: Vec<i64> = world.keys().iter().map(|&(offset, _)| offset).collect();
+    assert_eq!(offsets, [4, 5, 11, 12, 13, 14, 15]);
+}
+
+#[test]
+fn a_segment_without_a_seal_is_sealed_before_it_is_copied() {
+    let (mut world, path, positions) = with_gaps();
+    let seals = |world: &World| {
+        let names = world.disk.list(path.parent().unwrap()).unwrap();
+        names.into_iter().filter(|entry| entry.name.ends_with(".seal")).count()
+    };
+    // Nobody has come to it, and nobody does: it may be from before there were seals.
+    for segment in world.log.shared.segments().iter() {
+        crate::seal::remove_seal(&*world.disk, path.parent().unwrap(), segment.base_offset()).unwrap();
+    }
+    assert_eq!(seals(&world), 0);
+    // The last batch reaches into the next segment.
+    let last = positions[positions.len() - 1];
+    for (byte, bit) in [(7, 5), (3, 0), (0, 6)] {
+        world.disk.flip_bit(&path, last + byte, bit);
+        let error = world.compact().expect_err("the damage is met");
+        assert!(matches!(error, CompactionError::Damaged { .. }), "{byte} {bit}: {error}");
+        world.disk.flip_bit(&path, last + byte, bit);
+    }
+    let mut pass = world.begin();
+    pass.prepare(&mut at_once()).unwrap();
+    let segment = pass.next_segment(&mut at_once()).unwrap().expect("something goes");
+    assert!(seals(&world) > 1, "what was read is sealed");
+    assert!(matches!(world.log.install(segment), Ok(Installed::Yes)));
 }
