@@ -3,9 +3,11 @@
 //!
 //! Everything that happens is drawn from one seed: which fault, at whom, for how long. (What a process does at that moment is its
 //! own affair, so a seed repeats the plan of a run, not its every step.) [`faults`] is the list of what can happen, [`load`] the
-//! clients, [`verdict`] the judgement, `operator` what a person does meanwhile.
+//! clients, [`verdict`] the judgement, `operator` what a person does meanwhile, `damage` what can become of
+//! a node's files.
 
 mod canary;
+mod damage;
 pub mod faults;
 pub mod load;
 mod operator;
@@ -21,6 +23,7 @@ use crate::moments::Moments;
 use crate::netns::NetworkError;
 use crate::replicated_cluster::{ReplicatedCluster, Role, Shape};
 use canary::Canary;
+use damage::Damages;
 use faults::Fault;
 use load::{Load, LoadShape};
 use operator::Drained;
@@ -40,6 +43,8 @@ const FIRST_RECORDS: u64 = 500;
 const HOLD_MIN: Duration = Duration::from_secs(1);
 /// As many acknowledgements show that writes go on.
 const SOME_RECORDS: u64 = 50;
+/// A node reads everything that it has so often.
+const SCRUB_PERIOD_MS: u64 = 10_000;
 /// Size of each daemon's disk; what a run writes fits several times.
 const DISK_MIB: u64 = 1024;
 
@@ -83,6 +88,8 @@ pub struct Diary {
     begun: Vec<(u64, String)>,
     /// A disk was filled: daemons may say so.
     disks_filled: bool,
+    /// Files were damaged: so too.
+    files_damaged: bool,
     /// A disk stood still: so may its daemon say.
     disks_stalled: bool,
     /// What must not be: liveness, a daemon that ended by itself.
@@ -96,6 +103,7 @@ impl Diary {
             text: String::new(),
             begun: Vec::new(),
             disks_filled: false,
+            files_damaged: false,
             disks_stalled: false,
             complaints: Vec::new(),
         }
@@ -138,7 +146,10 @@ pub fn run_with(
     plan: &Plan,
     storm: impl FnOnce(&mut Storm<'_>) -> Result<(), NetworkError>,
 ) -> Result<Verdict, NetworkError> {
-    let shape = Shape { disk_mib: Some(DISK_MIB), namespaces: true, ..Shape::default() };
+    // Nodes look for damage all the time.
+    let node_settings = vec![format!("limits.scrub_period_ms={SCRUB_PERIOD_MS}")];
+    let disk_mib = Some(DISK_MIB);
+    let shape = Shape { disk_mib, namespaces: true, memory_groups: true, node_settings, ..Shape::default() };
     let mut diary = Diary::new();
     let canary = Canary::start();
     let mut cluster = ReplicatedCluster::start(dir, &shape)?;
@@ -146,6 +157,9 @@ pub fn run_with(
         diary.note(&format!(
             "NO NAMESPACES, NO CUTS, NO POWER CUTS, NO FULL DISKS: signals only, because {why}"
         ));
+    }
+    if let Some(why) = &cluster.without_memory_groups {
+        diary.note(&format!("NO MEMORY SQUEEZE: {why}"));
     }
     create_topic(&cluster, plan)?;
     let mut load = Load::start(&cluster, dir, plan.partitions, &plan.load)?;
@@ -159,6 +173,7 @@ pub fn run_with(
         load: &mut load,
         diary: &mut diary,
         drained: Drained::default(),
+        damages: Damages::new(dir),
         plan,
         chance: Moments::new(plan.seed),
     };
@@ -187,6 +202,7 @@ pub struct Storm<'a> {
     /// Where chance comes from.
     pub chance: Moments,
     drained: Drained,
+    damages: Damages,
     plan: &'a Plan,
 }
 
@@ -216,9 +232,10 @@ fn random_faults(storm: &mut Storm<'_>) -> Result<(), NetworkError> {
         let share = rest / u32::try_from(waiting.len() + 1).unwrap_or(u32::MAX);
         let hold = first.hold(&mut storm.chance).min(share.max(HOLD_MIN));
         // Now and then another one before the first is over.
-        if storm.chance.next_number().is_multiple_of(4) {
+        let seconds: Vec<Fault> = possible.iter().copied().filter(|fault| !fault.comes_alone()).collect();
+        if storm.chance.next_number().is_multiple_of(4) && !first.comes_alone() && !seconds.is_empty() {
             std::thread::sleep(hold / 2);
-            let second = pick(&mut storm.chance, &possible);
+            let second = pick(&mut storm.chance, &seconds);
             storm.begin(second)?;
         }
         std::thread::sleep(hold);
@@ -253,7 +270,11 @@ impl Storm<'_> {
 
     /// Begins a fault.
     pub fn begin(&mut self, fault: Fault) -> Result<(), NetworkError> {
+        if fault.comes_alone() {
+            self.wait_for_sync();
+        }
         self.diary.disks_filled |= fault.fills_disks();
+        self.diary.files_damaged |= fault == Fault::Damage;
         let what = fault.begin(self)?;
         self.diary.fault(&what);
         Ok(())
@@ -276,6 +297,9 @@ impl Storm<'_> {
             self.diary.complain(refused);
         }
         self.diary.note("  healed");
+        if let Some(node) = self.damages.take_struck() {
+            self.wait_for_repair(node);
+        }
         Ok(())
     }
 
@@ -326,6 +350,9 @@ impl Storm<'_> {
                     && partitions.iter().all(|partition| {
                         partition.leader.is_some() && partition.isr.len() == self.plan.replication_factor
                     })
+            }) && self.cluster.all_partitions(node).is_some_and(|all| {
+                // Those of groups and transactions too.
+                all.iter().all(|partition| partition.isr.len() == partition.replicas.len())
             })
         })
     }

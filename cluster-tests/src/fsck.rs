@@ -28,7 +28,10 @@ use controller_core::ClusterState;
 use proto_types::ids::{NodeId, TopicPartition};
 
 use crate::history::History;
+pub(crate) use batch::Batch;
 use copy::PartitionCopy;
+pub(crate) use copy::partition_dirs;
+pub(crate) use scan::Scan;
 
 /// What to look at.
 #[derive(Clone, Debug, Default)]
@@ -170,7 +173,7 @@ fn list(path: &Path) -> Result<Vec<(String, PathBuf)>, ReadError> {
 }
 
 /// CRC-32C.
-fn crc32c(parts: &[&[u8]]) -> u32 {
+pub(crate) fn crc32c(parts: &[&[u8]]) -> u32 {
     let mut digest = crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc32Iscsi);
     for part in parts {
         digest.update(part);

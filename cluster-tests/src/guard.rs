@@ -1,8 +1,8 @@
-//! Takes away what a run has made outside its own processes (network namespaces, bridges, mounts), whatever becomes of the run.
+//! Takes away what a run has made outside its own processes (network namespaces, bridges, mounts, control groups), whatever becomes of the run.
 //!
 //! A small shell process waits until its input ends, which happens when the [`Guard`] is dropped and also when the process that
 //! holds it is killed. Then it ends the processes that are left in the run's namespaces, by their ids, and removes namespaces,
-//! bridge and mounts by the name that only this run uses.
+//! bridge, control groups and mounts by the name that only this run uses.
 
 use std::io;
 use std::os::unix::process::CommandExt;
@@ -20,6 +20,9 @@ for ns in $(ip netns list | awk '{print $1}' | grep "^$1-"); do
     while [ -n "$(ip netns pids "$ns")" ] && [ $tries -lt 100 ]; do sleep 0.05; tries=$((tries+1)); done
     ip netns delete "$ns"
 done
+if [ -d /sys/fs/cgroup/memory ]; then
+    find /sys/fs/cgroup/memory -depth -type d -name "$1-*" -exec rmdir {} \;
+fi
 if ip link show "$2" >/dev/null 2>&1; then ip link delete "$2"; fi
 for dir in $(awk '{print $2}' /proc/mounts | grep "^$3/"); do umount "$dir" || umount -l "$dir"; done
 "#;

@@ -20,6 +20,7 @@ pub mod history;
 pub mod http;
 pub mod load;
 pub mod local_cluster;
+pub mod memory;
 pub mod moments;
 pub mod netns;
 pub mod oracle;

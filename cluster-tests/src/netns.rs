@@ -84,6 +84,14 @@ impl Network {
         matches!(self.kind, Kind::Namespaces { .. })
     }
 
+    /// What the names of all that belongs to this network begin with, and of nothing else; none on loopback.
+    pub fn names(&self) -> Option<&str> {
+        match &self.kind {
+            Kind::Namespaces { names, .. } => Some(names),
+            Kind::Loopback => None,
+        }
+    }
+
     fn address(&self, last: u8) -> Ipv4Addr {
         let [a, b, c] = self.prefix;
         Ipv4Addr::new(a, b, c, last)

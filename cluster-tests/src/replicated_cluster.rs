@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::{SocketAddr, SocketAddrV4};
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -16,6 +17,7 @@ use crate::clients::all_output;
 use crate::clock::wait_until;
 use crate::disks::Disks;
 use crate::http;
+use crate::memory::MemoryGroup;
 use crate::netns::{Host, Network, NetworkError};
 use crate::process::Process;
 use crate::workspace;
@@ -38,6 +40,8 @@ pub struct Shape {
     pub disk_mib: Option<u64>,
     /// Whether to use namespaces; if they are not to be had, the cluster says so and lives on loopback.
     pub namespaces: bool,
+    /// Whether each storage node is in a control group of its own, so that its memory can be limited; with namespaces only.
+    pub memory_groups: bool,
     /// Settings of the controllers by environment variable, `WEIR_CONTROLLER_…`.
     pub controller_settings: Vec<(String, String)>,
     /// Settings of the storage nodes, `key=value` as `--set` takes them.
@@ -52,6 +56,7 @@ impl Default for Shape {
             coordinators: 1,
             disk_mib: None,
             namespaces: false,
+            memory_groups: false,
             controller_settings: Vec::new(),
             node_settings: Vec::new(),
         }
@@ -95,6 +100,8 @@ pub struct Daemon {
     settings: Vec<(String, String)>,
     args: Vec<String>,
     process: Option<Process>,
+    /// Dropped after the process.
+    memory: Option<MemoryGroup>,
     /// Whether its disk lost its power and was not mounted again.
     dark: bool,
 }
@@ -144,8 +151,11 @@ impl Daemon {
         command.arg("--config").arg(&self.config).args(&self.args);
         command.envs(self.settings.iter().map(|(name, value)| (name, value)));
         let process = Process::start(&self.name(), command, &self.log);
-        self.process =
-            Some(process.unwrap_or_else(|error| panic!("{} cannot be started: {error}", self.name())));
+        let process = process.unwrap_or_else(|error| panic!("{} cannot be started: {error}", self.name()));
+        if let Some(memory) = &self.memory {
+            memory.take(&process).unwrap_or_else(|error| panic!("{error}"));
+        }
+        self.process = Some(process);
     }
 
     /// SIGKILL.
@@ -161,6 +171,33 @@ impl Daemon {
             let status = process.terminate(STOP_LIMIT).unwrap_or_else(|error| panic!("{error}"));
             assert!(status.success(), "{} ended with {status}; see {}", self.name(), self.log.display());
         }
+    }
+
+    /// Whether its memory can be limited.
+    pub fn has_memory_group(&self) -> bool {
+        self.memory.is_some()
+    }
+
+    /// Takes its memory away until the kernel kills it, which is said; after so long it gets it back.
+    pub fn squeeze(&mut self, patience: Duration) -> Result<String, NetworkError> {
+        let name = self.name();
+        let (Some(memory), Some(process)) = (&self.memory, self.process.as_mut()) else {
+            return Ok(format!("{name} does not run, or has no memory group: nothing is taken from it"));
+        };
+        let killed_at = memory.squeeze(process, patience)?;
+        memory.relax()?;
+        let Some(kib) = killed_at else {
+            return Ok(format!(
+                "{name} lives with as little memory as the kernel leaves it for {patience:?}"
+            ));
+        };
+        let status = process.ended().ok().flatten();
+        if status.and_then(|status| status.signal()) != Some(Signal::KILL.as_raw()) {
+            // Whoever looks after the daemons finds it so.
+            return Ok(format!("{name} ended by itself when it had {kib} KiB of memory"));
+        }
+        self.process = None;
+        Ok(format!("{name} is killed by the kernel when {kib} KiB of memory are left to it"))
     }
 
     /// SIGSTOP.
@@ -215,6 +252,8 @@ pub struct ReplicatedCluster {
     network: Network,
     /// Why there are no namespaces though they were asked for.
     pub without_namespaces: Option<String>,
+    /// Why there are no memory groups though they were asked for.
+    pub without_memory_groups: Option<String>,
 }
 
 impl ReplicatedCluster {
@@ -238,6 +277,7 @@ impl ReplicatedCluster {
         };
         let disk_mib = shape.disk_mib.filter(|_| network.can_cut());
         let disks = disk_mib.map(|_| Disks::new(&dir.join("images"), &mounts));
+        let mut without_memory_groups = without_namespaces.clone().filter(|_| shape.memory_groups);
         let mut daemons = Vec::new();
         for (role, count) in [
             (Role::Controller, shape.controllers),
@@ -246,7 +286,13 @@ impl ReplicatedCluster {
         ] {
             for id in 1..=count {
                 let host = network.add_host()?;
-                let daemon = daemon(role, id, host, dir, shape);
+                let mut daemon = daemon(role, id, host, dir, shape);
+                if let (Role::StorageNode, true, Some(names)) = (role, shape.memory_groups, network.names()) {
+                    match MemoryGroup::make(&format!("{names}-{}", daemon.name())) {
+                        Ok(group) => daemon.memory = Some(group),
+                        Err(error) => without_memory_groups = Some(error.to_string()),
+                    }
+                }
                 if let (Some(disks), Some(mib)) = (&disks, disk_mib) {
                     disks.make(&daemon.name(), mib)?;
                 }
@@ -255,7 +301,15 @@ impl ReplicatedCluster {
         }
         init(dir, &daemons, &mounts);
         let clients = network.add_host()?;
-        Ok(ReplicatedCluster { daemons, disks, stalled: Vec::new(), clients, network, without_namespaces })
+        Ok(ReplicatedCluster {
+            daemons,
+            disks,
+            stalled: Vec::new(),
+            clients,
+            network,
+            without_namespaces,
+            without_memory_groups,
+        })
     }
 
     /// Waits until every daemon says that it is ready.
@@ -332,6 +386,17 @@ impl ReplicatedCluster {
             .output()
             .expect("kcat is installed");
         partition_views(&serde_json::from_slice(&output.stdout).ok()?, topic)
+    }
+
+    /// The partitions of all topics as the storage node `from` tells them; none if it does not answer.
+    pub fn all_partitions(&self, from: usize) -> Option<Vec<PartitionView>> {
+        let node = self.daemons.iter().find(|d| d.role == Role::StorageNode && d.id == from)?;
+        let mut command = Command::new("kcat");
+        command.args(["-b", &node.kafka(), "-L", "-J", "-m", "3"]);
+        let json = serde_json::from_slice(&command.output().expect("kcat is installed").stdout).ok()?;
+        let json: serde_json::Value = json;
+        let topics = json["topics"].as_array()?.iter().filter_map(|topic| topic["topic"].as_str());
+        topics.map(|topic| partition_views(&json, topic)).collect::<Option<Vec<_>>>().map(|all| all.concat())
     }
 
     /// Takes the power from a daemon's host: it stops in the middle of what it does, says nothing to anybody, and what was not
@@ -425,6 +490,7 @@ fn daemon(role: Role, id: usize, host: Host, dir: &Path, shape: &Shape) -> Daemo
         settings: Vec::new(),
         args: Vec::new(),
         process: None,
+        memory: None,
         dark: false,
     };
     let http = daemon.http();

@@ -51,6 +51,10 @@ pub enum Fault {
     PowerCut,
     /// Every storage node and controller loses its power at the same time.
     PowerCutAll,
+    /// `kill -9` of a storage node, and damage to its files before it starts again (`damage.rs` has the rule).
+    Damage,
+    /// A storage node gets ever less memory, until the kernel kills it.
+    MemorySqueeze,
     /// Every storage node is stopped cleanly and started again, one after the other.
     RollingRestart,
     /// An operator gives a partition another preferred leader, and has it elected.
@@ -67,12 +71,14 @@ pub enum Fault {
 
 /// An IP packet that carries 1,200 bytes of UDP, which is as little as QUIC can do with.
 const SMALLEST_PACKET: u16 = 1_228;
+/// So long a node may live with the least memory that there is.
+const SQUEEZE_MAX: Duration = Duration::from_secs(30);
 /// Connections of [`Fault::Connections`].
 const CONNECTIONS: usize = 500;
 
 impl Fault {
     /// Every kind.
-    pub const ALL: [Fault; 26] = [
+    pub const ALL: [Fault; 28] = [
         Fault::KillLeader,
         Fault::KillAny,
         Fault::KillController,
@@ -93,6 +99,8 @@ impl Fault {
         Fault::DiskFull,
         Fault::PowerCut,
         Fault::PowerCutAll,
+        Fault::Damage,
+        Fault::MemorySqueeze,
         Fault::RollingRestart,
         Fault::Reassign,
         Fault::Configs,
@@ -124,6 +132,8 @@ impl Fault {
             Fault::DiskFull => "disk-full",
             Fault::PowerCut => "power-cut",
             Fault::PowerCutAll => "power-cut-all",
+            Fault::Damage => "damage",
+            Fault::MemorySqueeze => "memory-squeeze",
             Fault::RollingRestart => "rolling-restart",
             Fault::Reassign => "reassign",
             Fault::Configs => "configs",
@@ -148,6 +158,7 @@ impl Fault {
             | Fault::PauseLeader
             | Fault::PauseAny
             | Fault::PauseController
+            | Fault::Damage
             | Fault::RollingRestart
             | Fault::Reassign
             | Fault::Configs
@@ -163,6 +174,7 @@ impl Fault {
             | Fault::Ring => cluster.network().can_cut(),
             Fault::Loss | Fault::BlackHole => cluster.network().can_lose(),
             Fault::Slow => cluster.network().can_slow(),
+            Fault::MemorySqueeze => cluster.daemons().iter().any(Daemon::has_memory_group),
             Fault::DiskFull | Fault::PowerCut | Fault::PowerCutAll => cluster.disks().is_some(),
         }
     }
@@ -190,6 +202,8 @@ impl Fault {
             | Fault::KillController
             | Fault::KillMinority
             | Fault::PowerCut
+            | Fault::Damage
+            | Fault::MemorySqueeze
             | Fault::KillClient => chance.within(Duration::from_secs(10)),
             Fault::DiskFull => seconds(2, 8, chance),
             Fault::PowerCutAll => chance.within(Duration::from_secs(3)),
@@ -203,9 +217,14 @@ impl Fault {
         self == Fault::DiskFull
     }
 
+    /// Whether everything is in sync before, and no other fault is on meanwhile.
+    pub fn comes_alone(self) -> bool {
+        self == Fault::Damage
+    }
+
     /// Begins it and says what was done.
     pub(super) fn begin(self, storm: &mut Storm<'_>) -> Result<String, NetworkError> {
-        let Storm { cluster, load, drained, chance, .. } = storm;
+        let Storm { cluster, load, drained, damages, chance, .. } = storm;
         let node = self.node(cluster, chance);
         let name = format!("storage-node-{node}");
         match self {
@@ -265,6 +284,8 @@ impl Fault {
                 power_cut_all(cluster)?;
                 Ok("every storage node and controller loses its power".to_owned())
             }
+            Fault::MemorySqueeze => cluster.node(node).squeeze(SQUEEZE_MAX),
+            Fault::Damage => damages.strike(cluster, node, chance),
             Fault::RollingRestart => {
                 rolling_restart(cluster);
                 Ok("every storage node was stopped cleanly and started again".to_owned())
@@ -299,6 +320,8 @@ impl Fault {
             | Fault::DiskFull
             | Fault::PowerCut
             | Fault::PowerCutAll
+            | Fault::Damage
+            | Fault::MemorySqueeze
             | Fault::RollingRestart
             | Fault::Reassign
             | Fault::Configs

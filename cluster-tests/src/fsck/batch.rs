@@ -13,26 +13,26 @@ const CONTROL: i16 = 0x20;
 
 /// A batch and where it stands.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Batch {
+pub(crate) struct Batch {
     /// Index of its segment in the copy.
-    pub(super) segment: usize,
+    pub(crate) segment: usize,
     /// Byte in the segment's file.
-    pub(super) position: usize,
-    pub(super) size: usize,
-    pub(super) base: i64,
-    pub(super) last: i64,
-    pub(super) epoch: i32,
-    pub(super) attributes: i16,
-    pub(super) max_timestamp: i64,
-    pub(super) producer: i64,
-    pub(super) producer_epoch: i16,
-    pub(super) first_sequence: i32,
-    pub(super) records: i32,
+    pub(crate) position: usize,
+    pub(crate) size: usize,
+    pub(crate) base: i64,
+    pub(crate) last: i64,
+    pub(crate) epoch: i32,
+    pub(crate) attributes: i16,
+    pub(crate) max_timestamp: i64,
+    pub(crate) producer: i64,
+    pub(crate) producer_epoch: i16,
+    pub(crate) first_sequence: i32,
+    pub(crate) records: i32,
 }
 
 impl Batch {
     /// Reads and checks the batch at `position`; the error says what is wrong.
-    pub(super) fn parse(bytes: &[u8], segment: usize, position: usize) -> Result<Batch, &'static str> {
+    pub(crate) fn parse(bytes: &[u8], segment: usize, position: usize) -> Result<Batch, &'static str> {
         let rest = bytes.get(position..).unwrap_or_default();
         let mut scan = Scan::new(rest);
         let cut = "it is cut off";
@@ -76,16 +76,16 @@ impl Batch {
         })
     }
 
-    pub(super) fn is_control(&self) -> bool {
+    pub(crate) fn is_control(&self) -> bool {
         self.attributes & CONTROL != 0
     }
 
-    pub(super) fn is_compressed(&self) -> bool {
+    pub(crate) fn is_compressed(&self) -> bool {
         self.attributes & COMPRESSION != 0
     }
 
     /// Calls `each` with offset and value of every record of a batch without compression; false if they cannot be read.
-    pub(super) fn for_each_record(&self, bytes: &[u8], mut each: impl FnMut(i64, Option<&[u8]>)) -> bool {
+    pub(crate) fn for_each_record(&self, bytes: &[u8], mut each: impl FnMut(i64, Option<&[u8]>)) -> bool {
         let records = bytes.get(self.position + HEADER..self.position + self.size).unwrap_or_default();
         let mut scan = Scan::new(records);
         (0..self.records).all(|_| self.record(&mut scan, &mut each).is_some())

@@ -24,7 +24,7 @@ pub(super) struct Segment {
 }
 
 /// The folders of partitions in a data directory.
-pub(super) fn partition_dirs(dir: &Path) -> Result<Vec<(TopicPartition, PathBuf)>, ReadError> {
+pub(crate) fn partition_dirs(dir: &Path) -> Result<Vec<(TopicPartition, PathBuf)>, ReadError> {
     let entries = list(dir)?.into_iter();
     Ok(entries.filter_map(|(name, path)| Some((parse_name(&name)?, path))).collect())
 }
