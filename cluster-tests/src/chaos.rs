@@ -88,6 +88,8 @@ pub struct Diary {
     begun: Vec<(u64, String)>,
     /// A disk was filled: daemons may say so.
     disks_filled: bool,
+    /// A disk failed: so too.
+    disks_failed: bool,
     /// Files were damaged: so too.
     files_damaged: bool,
     /// A disk stood still: so may its daemon say.
@@ -103,6 +105,7 @@ impl Diary {
             text: String::new(),
             begun: Vec::new(),
             disks_filled: false,
+            disks_failed: false,
             files_damaged: false,
             disks_stalled: false,
             complaints: Vec::new(),
@@ -149,7 +152,16 @@ pub fn run_with(
     // Nodes look for damage all the time.
     let node_settings = vec![format!("limits.scrub_period_ms={SCRUB_PERIOD_MS}")];
     let disk_mib = Some(DISK_MIB);
-    let shape = Shape { disk_mib, namespaces: true, memory_groups: true, node_settings, ..Shape::default() };
+    let needs_failing = plan.faults.iter().any(|fault| fault.needs_failing_disk());
+    let failing_disk = needs_failing.then(|| 1 + usize::try_from(plan.seed % 3).unwrap_or_default());
+    let shape = Shape {
+        disk_mib,
+        namespaces: true,
+        memory_groups: true,
+        failing_disk,
+        node_settings,
+        ..Shape::default()
+    };
     let mut diary = Diary::new();
     let canary = Canary::start();
     let mut cluster = ReplicatedCluster::start(dir, &shape)?;
@@ -160,6 +172,9 @@ pub fn run_with(
     }
     if let Some(why) = &cluster.without_memory_groups {
         diary.note(&format!("NO MEMORY SQUEEZE: {why}"));
+    }
+    if let Some(why) = &cluster.without_failing_disk {
+        diary.note(&format!("NO SLOW OR FAILING DISK: {why}"));
     }
     create_topic(&cluster, plan)?;
     let mut load = Load::start(&cluster, dir, plan.partitions, &plan.load)?;
@@ -275,6 +290,8 @@ impl Storm<'_> {
         }
         self.diary.disks_filled |= fault.fills_disks();
         self.diary.files_damaged |= fault == Fault::Damage;
+        self.diary.disks_failed |= fault == Fault::IoErrors;
+        self.diary.disks_stalled |= fault == Fault::SlowDisk;
         let what = fault.begin(self)?;
         self.diary.fault(&what);
         Ok(())
@@ -290,6 +307,12 @@ impl Storm<'_> {
 
     /// Takes everything back. Nobody may have ended by himself.
     pub fn heal(&mut self) -> Result<(), NetworkError> {
+        if let Some((node, disk)) = self.cluster.failing_disk() {
+            self.diary.note(&format!(
+                "  {} requests to the disk of storage-node-{node} met trouble so far",
+                disk.met()
+            ));
+        }
         self.look_after();
         self.cluster.heal()?;
         self.load.restart_killed(self.cluster)?;

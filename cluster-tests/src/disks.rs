@@ -6,12 +6,16 @@
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
+use crate::clock::wait_until;
 use crate::netns::{NetworkError, run};
 
 /// Asks the kernel for the shutdown; no safe interface of the libraries that we use has it.
 const SHUTDOWN: &str = "import fcntl, os, struct, sys\n\
     fcntl.ioctl(os.open(sys.argv[1], os.O_RDONLY), 0x8004587d, struct.pack('I', 2))";
+/// How long files may stay open after the daemon has ended.
+const CLOSE_LIMIT: Duration = Duration::from_secs(10);
 /// The file that takes all space.
 const FILLER: &str = "filler";
 
@@ -49,7 +53,10 @@ impl Disks {
 
     /// Mounts the file system again after [`Disks::cut_power`]. Nobody may have a file of it open.
     pub fn restore_power(&self, name: &str) -> Result<(), NetworkError> {
-        run(Command::new("umount").arg(self.dir(name)))?;
+        // Whoever handed it on to a daemon ([`crate::failing_disk`]) closes its files a moment later than that.
+        let unmounted = || run(Command::new("umount").arg(self.dir(name))).ok();
+        wait_until(CLOSE_LIMIT, unmounted)
+            .ok_or_else(|| NetworkError(format!("the disk {name} is still in use")))?;
         self.mount(name)
     }
 

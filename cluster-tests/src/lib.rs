@@ -14,6 +14,7 @@ pub mod clients;
 pub mod clock;
 pub mod disks;
 pub mod dump;
+pub mod failing_disk;
 pub mod fsck;
 pub mod guard;
 pub mod history;

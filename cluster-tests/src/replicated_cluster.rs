@@ -16,6 +16,7 @@ use rustix::process::Signal;
 use crate::clients::all_output;
 use crate::clock::wait_until;
 use crate::disks::Disks;
+use crate::failing_disk::{Failing, FailingDisk};
 use crate::http;
 use crate::memory::MemoryGroup;
 use crate::netns::{Host, Network, NetworkError};
@@ -42,6 +43,8 @@ pub struct Shape {
     pub namespaces: bool,
     /// Whether each storage node is in a control group of its own, so that its memory can be limited; with namespaces only.
     pub memory_groups: bool,
+    /// The storage node whose data lie on a disk that can be slow and fail ([`crate::failing_disk`]); with disks only.
+    pub failing_disk: Option<usize>,
     /// Settings of the controllers by environment variable, `WEIR_CONTROLLER_…`.
     pub controller_settings: Vec<(String, String)>,
     /// Settings of the storage nodes, `key=value` as `--set` takes them.
@@ -57,6 +60,7 @@ impl Default for Shape {
             disk_mib: None,
             namespaces: false,
             memory_groups: false,
+            failing_disk: None,
             controller_settings: Vec::new(),
             node_settings: Vec::new(),
         }
@@ -173,6 +177,17 @@ impl Daemon {
         }
     }
 
+    /// From now on its data lie on a file system over `disk` that can be slow and fail.
+    fn lay_on_failing(&mut self, disk: &Path) -> Result<FailingDisk, NetworkError> {
+        let mut shown = disk.as_os_str().to_owned();
+        shown.push("-failing");
+        let failing = FailingDisk::mount(disk, Path::new(&shown))?;
+        // Of a mount of its own a node may sync all at once, and the system hands that on to nobody.
+        self.data = failing.path().join("data");
+        self.args.extend(["--set".to_owned(), format!("data_dirs=[{:?}]", self.data)]);
+        Ok(failing)
+    }
+
     /// Whether its memory can be limited.
     pub fn has_memory_group(&self) -> bool {
         self.memory.is_some()
@@ -244,6 +259,8 @@ pub struct PartitionView {
 pub struct ReplicatedCluster {
     daemons: Vec<Daemon>,
     disks: Option<Disks>,
+    /// The one that can fail, and its storage node.
+    failing: Option<(usize, FailingDisk)>,
     /// Names of the daemons whose disks stand still.
     stalled: Vec<String>,
     /// The host of the clients.
@@ -254,6 +271,8 @@ pub struct ReplicatedCluster {
     pub without_namespaces: Option<String>,
     /// Why there are no memory groups though they were asked for.
     pub without_memory_groups: Option<String>,
+    /// Why there is no disk that can fail though it was asked for.
+    pub without_failing_disk: Option<String>,
 }
 
 impl ReplicatedCluster {
@@ -278,6 +297,8 @@ impl ReplicatedCluster {
         let disk_mib = shape.disk_mib.filter(|_| network.can_cut());
         let disks = disk_mib.map(|_| Disks::new(&dir.join("images"), &mounts));
         let mut without_memory_groups = without_namespaces.clone().filter(|_| shape.memory_groups);
+        let mut without_failing_disk = without_namespaces.clone().filter(|_| shape.failing_disk.is_some());
+        let mut failing = None;
         let mut daemons = Vec::new();
         for (role, count) in [
             (Role::Controller, shape.controllers),
@@ -294,7 +315,13 @@ impl ReplicatedCluster {
                     }
                 }
                 if let (Some(disks), Some(mib)) = (&disks, disk_mib) {
-                    disks.make(&daemon.name(), mib)?;
+                    let disk = disks.make(&daemon.name(), mib)?;
+                    if role == Role::StorageNode && shape.failing_disk == Some(id) {
+                        match daemon.lay_on_failing(&disk) {
+                            Ok(disk) => failing = Some((id, disk)),
+                            Err(error) => without_failing_disk = Some(error.to_string()),
+                        }
+                    }
                 }
                 daemons.push(daemon);
             }
@@ -304,11 +331,13 @@ impl ReplicatedCluster {
         Ok(ReplicatedCluster {
             daemons,
             disks,
+            failing,
             stalled: Vec::new(),
             clients,
             network,
             without_namespaces,
             without_memory_groups,
+            without_failing_disk,
         })
     }
 
@@ -435,6 +464,24 @@ impl ReplicatedCluster {
         Ok(())
     }
 
+    /// The disk that can fail, and its storage node.
+    pub fn failing_disk(&self) -> Option<(usize, &FailingDisk)> {
+        self.failing.as_ref().map(|(node, disk)| (*node, disk))
+    }
+
+    /// Lets a disk that can fail do so.
+    pub fn fail_disk(&self, failing: Failing) -> Result<(), NetworkError> {
+        let (node, disk) =
+            self.failing_disk().ok_or_else(|| NetworkError("there is no such disk".to_owned()))?;
+        disk.fail(failing);
+        if failing == Failing::Reads {
+            let data = &self.daemons.iter().find(|d| d.role == Role::StorageNode && d.id == node);
+            // What the system has in memory is read no more.
+            disk.forget(data.map_or(Path::new(""), |daemon| &daemon.data))?;
+        }
+        Ok(())
+    }
+
     fn release_disks(&mut self) -> Result<(), NetworkError> {
         let Some(disks) = &self.disks else { return Ok(()) };
         std::mem::take(&mut self.stalled).iter().try_for_each(|name| disks.release(name))
@@ -443,6 +490,13 @@ impl ReplicatedCluster {
     /// Takes back everything that was done to the cluster, and starts what does not run.
     pub fn heal(&mut self) -> Result<(), NetworkError> {
         self.release_disks()?;
+        if let Some((node, disk)) = &self.failing
+            && disk.mend()
+        {
+            // As a person would do after he has repaired the disk.
+            let node = self.daemons.iter_mut().find(|d| d.role == Role::StorageNode && d.id == *node);
+            node.into_iter().for_each(Daemon::kill);
+        }
         self.restore_power()?;
         for daemon in &mut self.daemons {
             daemon.resume();

@@ -19,6 +19,7 @@ use uuid::Uuid;
 use super::Storm;
 use super::faults::index;
 use crate::clock::wait_until;
+use crate::failing_disk::Failing;
 use crate::fsck::{Batch, Scan, crc32c, partition_dirs};
 use crate::http;
 use crate::moments::Moments;
@@ -126,6 +127,33 @@ impl Damages {
         fs::create_dir_all(&self.older).map_err(failed)?;
         copy_all(&data, &older)?;
         Ok(format!("kill -9 {name}, and then: {}", done.join("; ")))
+    }
+
+    /// Lets the disk that can fail be slow.
+    pub(super) fn slow_down(
+        &mut self,
+        cluster: &ReplicatedCluster,
+        chance: &mut Moments,
+    ) -> Result<String, NetworkError> {
+        let delay = Duration::from_millis([100, 500, 2_000, 10_000][index(chance, 4)]);
+        let Some((node, disk)) = cluster.failing_disk() else {
+            return Ok("there is no such disk".to_owned());
+        };
+        disk.slow_down(delay);
+        Ok(format!("each sync of storage-node-{node} takes {delay:?}"))
+    }
+
+    /// Lets the disk that can fail do so. What it does not read counts as damaged, so the same rule holds as for damage.
+    pub(super) fn fail(
+        &mut self,
+        cluster: &ReplicatedCluster,
+        chance: &mut Moments,
+    ) -> Result<String, NetworkError> {
+        let failing = [Failing::Reads, Failing::Writes, Failing::Syncs][index(chance, 3)];
+        let Some((node, _)) = cluster.failing_disk() else { return Ok("there is no such disk".to_owned()) };
+        cluster.fail_disk(failing)?;
+        self.struck = Some(node);
+        Ok(format!("{failing:?} of storage-node-{node} fail"))
     }
 
     /// The node that was damaged since this was last asked.

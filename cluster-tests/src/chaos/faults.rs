@@ -55,6 +55,10 @@ pub enum Fault {
     Damage,
     /// A storage node gets ever less memory, until the kernel kills it.
     MemorySqueeze,
+    /// The syncs of one storage node's disk take up to ten seconds.
+    SlowDisk,
+    /// The reads, the writes or the syncs of one storage node's disk fail, until it is repaired and the node starts again.
+    IoErrors,
     /// Every storage node is stopped cleanly and started again, one after the other.
     RollingRestart,
     /// An operator gives a partition another preferred leader, and has it elected.
@@ -78,7 +82,7 @@ const CONNECTIONS: usize = 500;
 
 impl Fault {
     /// Every kind.
-    pub const ALL: [Fault; 28] = [
+    pub const ALL: [Fault; 30] = [
         Fault::KillLeader,
         Fault::KillAny,
         Fault::KillController,
@@ -101,6 +105,8 @@ impl Fault {
         Fault::PowerCutAll,
         Fault::Damage,
         Fault::MemorySqueeze,
+        Fault::SlowDisk,
+        Fault::IoErrors,
         Fault::RollingRestart,
         Fault::Reassign,
         Fault::Configs,
@@ -134,6 +140,8 @@ impl Fault {
             Fault::PowerCutAll => "power-cut-all",
             Fault::Damage => "damage",
             Fault::MemorySqueeze => "memory-squeeze",
+            Fault::SlowDisk => "slow-disk",
+            Fault::IoErrors => "io-errors",
             Fault::RollingRestart => "rolling-restart",
             Fault::Reassign => "reassign",
             Fault::Configs => "configs",
@@ -174,6 +182,7 @@ impl Fault {
             | Fault::Ring => cluster.network().can_cut(),
             Fault::Loss | Fault::BlackHole => cluster.network().can_lose(),
             Fault::Slow => cluster.network().can_slow(),
+            Fault::SlowDisk | Fault::IoErrors => cluster.failing_disk().is_some(),
             Fault::MemorySqueeze => cluster.daemons().iter().any(Daemon::has_memory_group),
             Fault::DiskFull | Fault::PowerCut | Fault::PowerCutAll => cluster.disks().is_some(),
         }
@@ -196,6 +205,8 @@ impl Fault {
             | Fault::Loss
             | Fault::BlackHole
             | Fault::Slow
+            | Fault::SlowDisk
+            | Fault::IoErrors
             | Fault::Drain => seconds(1, 19, chance),
             Fault::KillLeader
             | Fault::KillAny
@@ -219,7 +230,12 @@ impl Fault {
 
     /// Whether everything is in sync before, and no other fault is on meanwhile.
     pub fn comes_alone(self) -> bool {
-        self == Fault::Damage
+        matches!(self, Fault::Damage | Fault::IoErrors)
+    }
+
+    /// Whether one node's disk must be one that can fail.
+    pub fn needs_failing_disk(self) -> bool {
+        matches!(self, Fault::SlowDisk | Fault::IoErrors)
     }
 
     /// Begins it and says what was done.
@@ -285,6 +301,8 @@ impl Fault {
                 Ok("every storage node and controller loses its power".to_owned())
             }
             Fault::MemorySqueeze => cluster.node(node).squeeze(SQUEEZE_MAX),
+            Fault::SlowDisk => damages.slow_down(cluster, chance),
+            Fault::IoErrors => damages.fail(cluster, chance),
             Fault::Damage => damages.strike(cluster, node, chance),
             Fault::RollingRestart => {
                 rolling_restart(cluster);
@@ -322,6 +340,8 @@ impl Fault {
             | Fault::PowerCutAll
             | Fault::Damage
             | Fault::MemorySqueeze
+            | Fault::SlowDisk
+            | Fault::IoErrors
             | Fault::RollingRestart
             | Fault::Reassign
             | Fault::Configs

@@ -86,11 +86,16 @@ const OF_STALLED_DISKS: &str = "a disk does not answer";
 /// What one says of its files that are not what they were.
 const OF_DAMAGED_FILES: [&str; 2] = ["is damaged", "the record of flushed ends"];
 
+/// What one says whose disk gives errors.
+const OF_FAILED_DISKS: [&str; 2] = ["Input/output error", "log is closed for writing"];
+
 /// Whether a fault explains an error. Dead peers, cuts and lost power do not: a cluster is made for them.
 fn is_allowed(line: &str, diary: &Diary) -> bool {
     let filled = diary.disks_filled && OF_FULL_DISKS.iter().any(|said| line.contains(said));
-    let damaged = diary.files_damaged && OF_DAMAGED_FILES.iter().any(|said| line.contains(said));
-    filled || damaged || (diary.disks_stalled && line.contains(OF_STALLED_DISKS))
+    let damaged = (diary.files_damaged || diary.disks_failed)
+        && OF_DAMAGED_FILES.iter().any(|said| line.contains(said));
+    let failed = diary.disks_failed && OF_FAILED_DISKS.iter().any(|said| line.contains(said));
+    filled || damaged || failed || (diary.disks_stalled && line.contains(OF_STALLED_DISKS))
 }
 
 /// The longest pause between two acknowledgements of one partition, from the beginning of each fault to the next one's.
