@@ -304,10 +304,7 @@ impl Fault {
             Fault::SlowDisk => damages.slow_down(cluster, chance),
             Fault::IoErrors => damages.fail(cluster, chance),
             Fault::Damage => damages.strike(cluster, node, chance),
-            Fault::RollingRestart => {
-                rolling_restart(cluster);
-                Ok("every storage node was stopped cleanly and started again".to_owned())
-            }
+            Fault::RollingRestart => Ok(rolling_restart(cluster)),
         }
     }
 
@@ -535,7 +532,7 @@ fn power_cut_all(cluster: &mut ReplicatedCluster) -> Result<(), NetworkError> {
 }
 
 /// Each node comes back and is ready before the next one goes.
-fn rolling_restart(cluster: &mut ReplicatedCluster) {
+fn rolling_restart(cluster: &mut ReplicatedCluster) -> String {
     let nodes: Vec<usize> =
         cluster.daemons().iter().filter(|d| d.role == Role::StorageNode).map(|d| d.id).collect();
     for id in nodes {
@@ -551,6 +548,7 @@ fn rolling_restart(cluster: &mut ReplicatedCluster) {
             eprintln!("storage-node-{id} is not ready after its restart; the other fault may forbid it");
         }
     }
+    "every storage node was stopped cleanly and started again".to_owned()
 }
 
 #[cfg(test)]
