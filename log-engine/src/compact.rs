@@ -51,6 +51,8 @@ pub(crate) use target::{CLEANED_SUFFIX, SIDE_SUFFIXES, SWAP_SUFFIX};
 
 /// Segments that become one at most: so many old files are put aside at once, while the log's owner waits.
 const SOURCES_MAX: usize = 64;
+/// The share of the memory for the map that aborted transactions may take; one in so many parts.
+const ABORTED_SHARE: usize = 8;
 
 /// What a pass is asked to do.
 #[derive(Debug, Clone, Copy)]
@@ -65,7 +67,7 @@ pub struct CompactionRequest {
     pub delete_retention_ms: i64,
     /// Tombstones and markers at or above stay: somebody is about to copy them. `i64::MAX` if nobody is.
     pub keep_from: i64,
-    /// Memory for the map of keys, bytes.
+    /// Memory for the map of keys, bytes, an eighth of which aborted transactions may take.
     pub map_bytes_max: usize,
 }
 
@@ -260,12 +262,13 @@ impl Compaction {
         self.check_room(0..1, pace)?;
         // After a crash only that record tells which segments are whole.
         self.data.checkpoint()?;
-        let (first, last) = (&self.sources[0], &self.sources[self.sources.len() - 1]);
-        let (from, until) = (self.mapping.end(), last.end);
-        let aborted = LogReader::new(self.shared.clone()).aborted_transactions(first.base_offset, until);
-        self.rules.aborted = AbortedRanges::new(aborted?);
-        let map = KeyMap::new(self.map_bytes_max, (until - from).unsigned_abs())
-            .map_err(|_| CompactionError::OutOfMemory { bytes: self.map_bytes_max })?;
+        let (from, until) = (self.mapping.end(), self.sources[self.sources.len() - 1].end);
+        // Earlier passes have dropped what was aborted before.
+        let reader = LogReader::new(self.shared.clone());
+        self.rules.aborted = reader.aborted_for_pass((from, until), self.map_bytes_max / ABORTED_SHARE)?;
+        let bytes = self.map_bytes_max.saturating_sub(self.rules.aborted.bytes());
+        let map = KeyMap::new(bytes, (until - from).unsigned_abs())
+            .map_err(|_| CompactionError::OutOfMemory { bytes })?;
         self.mapping = Mapping::new(map, from);
         let dirty = self.sources.partition_point(|s| s.end <= from);
         for at in dirty..self.sources.len() {

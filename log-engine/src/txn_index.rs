@@ -9,6 +9,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use log_engine_core::compact::{AbortedCollector, AbortedRanges};
 use log_engine_core::seal::FileSum;
 use log_engine_core::{AbortedDigest, AbortedIndex, AbortedTransaction};
 use parking_lot::{Mutex, MutexGuard, RwLock};
@@ -132,13 +133,14 @@ impl TxnIndex {
         Some(cuts)
     }
 
-    /// Adds what was aborted in this segment and has a record within `from..upper`.
+    /// Tells `take` what was aborted in this segment by a marker at `from` or behind. It answers up to where those matter
+    /// that are still to come, which is `upper` before the first.
     fn collect(
         &self,
         segment: &Segment,
-        (from, upper): (i64, i64),
+        (from, mut upper): (i64, i64),
         warm: bool,
-        found: &mut Vec<AbortedTransaction>,
+        take: &mut dyn FnMut(&AbortedTransaction) -> i64,
     ) -> Result<Search, Fault> {
         let (on_disk, tail, oldest_open) = {
             let known = self.known.read();
@@ -146,10 +148,8 @@ impl TxnIndex {
             let after = known.tail.partition_point(|e| e.last_offset < from);
             (known.on_disk.count, known.tail[after..].to_vec(), known.oldest_open_at_end)
         };
-        let mut take = |entry: AbortedTransaction| {
-            if entry.last_offset >= from && entry.first_offset < upper {
-                found.push(entry);
-            }
+        let mut is_last = |entry: &AbortedTransaction| {
+            upper = take(entry);
             // Nothing that is open after it began below the bound.
             entry.last_stable_offset >= upper
         };
@@ -159,14 +159,14 @@ impl TxnIndex {
             while at < on_disk {
                 let count = BLOCK_ENTRIES.min(on_disk - at);
                 for entry in self.read(&*file, at, count, warm)? {
-                    if take(entry) {
+                    if is_last(&entry) {
                         return Ok(Search::Done);
                     }
                 }
                 at += count;
             }
         }
-        if tail.into_iter().any(take) {
+        if tail.iter().any(is_last) {
             return Ok(Search::Done);
         }
         // Whatever begins behind the segment begins behind the bound, and nothing below it is open.
@@ -364,6 +364,55 @@ impl LogReader {
     }
 }
 
+impl LogReader {
+    /// What a pass of compaction over `from..until` must know of aborted transactions, as far as `bytes_max` bytes reach. Waits
+    /// for the device.
+    pub(crate) fn aborted_for_pass(
+        &self,
+        (from, until): (i64, i64),
+        bytes_max: usize,
+    ) -> Result<AbortedRanges, ReadError> {
+        // The last segment whose index proved damaged. What it told before may be wrong, so that all begins anew.
+        let mut doubted = None;
+        loop {
+            let segments = self.shared.segments();
+            let mut collector = AbortedCollector::new(from, until, bytes_max);
+            match collect_for_pass(&segments, from, &mut collector) {
+                Ok(()) => return Ok(collector.finish()),
+                Err(_) if !Arc::ptr_eq(&segments, &self.shared.segments()) => doubted = None,
+                Err((_, at)) if doubted < Some(at) => {
+                    segments[at].aborted().doubt();
+                    doubted = Some(at);
+                }
+                Err((fault, at)) => return Err(fault.into_read_error(segments[at].aborted().file().path())),
+            }
+        }
+    }
+}
+
+fn collect_for_pass(
+    segments: &[Arc<Segment>],
+    from: i64,
+    collector: &mut AbortedCollector,
+) -> Result<(), (Fault, usize)> {
+    for at in floor(segments, from)..segments.len() {
+        let (segment, index) = (&segments[at], segments[at].aborted());
+        let known_to = collector.known_to();
+        let mut take = |entry: &AbortedTransaction| collector.take(entry);
+        let mut collected = index.collect(segment, (from, known_to), false, &mut take);
+        // Then it has told nothing.
+        if matches!(collected, Err(Fault::Cold)) {
+            let settled = index.settle(segments, at);
+            collected = settled.and_then(|()| index.collect(segment, (from, known_to), false, &mut take));
+        }
+        match collected.map_err(|fault| (fault, at))? {
+            Search::Done => break,
+            Search::GoOn => {}
+        }
+    }
+    Ok(())
+}
+
 pub(crate) fn aborted_within(
     segments: &[Arc<Segment>],
     from: i64,
@@ -374,18 +423,26 @@ pub(crate) fn aborted_within(
     if from >= upper {
         return Ok(found);
     }
+    let keep = |found: &mut Vec<AbortedTransaction>, entry: &AbortedTransaction| {
+        if entry.last_offset >= from && entry.first_offset < upper {
+            found.push(*entry);
+        }
+        upper
+    };
     for at in floor(segments, from)..segments.len() {
         let segment = &segments[at];
         let before = found.len();
-        let mut collected = segment.aborted().collect(segment, (from, upper), warm, &mut found);
+        let mut take = |entry: &AbortedTransaction| keep(&mut found, entry);
+        let mut collected = segment.aborted().collect(segment, (from, upper), warm, &mut take);
         if !warm && collected.is_err() {
             found.truncate(before);
             if matches!(collected, Err(Fault::Damaged { .. } | Fault::Io(_))) {
                 segment.aborted().doubt();
             }
             let settled = segment.aborted().settle(segments, at);
+            let mut take = |entry: &AbortedTransaction| keep(&mut found, entry);
             collected =
-                settled.and_then(|()| segment.aborted().collect(segment, (from, upper), warm, &mut found));
+                settled.and_then(|()| segment.aborted().collect(segment, (from, upper), warm, &mut take));
         }
         match collected.map_err(|fault| (fault, segment.clone()))? {
             Search::Done => break,

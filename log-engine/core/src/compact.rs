@@ -2,7 +2,8 @@
 //!
 //! A pass over a log, from its start to the end of its last whole segment below the high watermark and the last stable
 //! offset, has two halves. [`Mapping`] reads the *dirty* part, which no pass has seen, and notes the last offset of each key
-//! in a map of fixed size; when the map is full the pass ends there. [`Cleaning`] then reads everything below that end and
+//! in a map of fixed size; when the map is full the pass ends there,
+//! and so it does where as many aborted transactions are known as there is memory for ([`AbortedCollector`]). [`Cleaning`] then reads everything below that end and
 //! writes what stays, segments merged by [`groups`]:
 //!
 //! - of each key the newest record, and all records that the map does not reach;
@@ -29,4 +30,4 @@ pub use dirtiness::{CompactionPolicy, Dirtiness, SegmentFacts, look};
 pub use groups::{GroupLimits, groups};
 pub use key_map::{KeyHash, KeyMap};
 pub use mapping::Mapping;
-pub use transactions::{AbortedRanges, Control, control_of};
+pub use transactions::{AbortedCollector, AbortedRanges, Control, control_of};

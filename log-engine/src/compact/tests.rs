@@ -99,6 +99,10 @@ impl World {
     }
 
     fn begin(&self) -> Compaction {
+        self.begin_with(1 << 20)
+    }
+
+    fn begin_with(&self, map_bytes_max: usize) -> Compaction {
         let bound = self.log.end();
         let dirtiness = self.log.reader().dirtiness(&self.data, bound, Some(NOW), &EAGER);
         let request = CompactionRequest {
@@ -107,7 +111,7 @@ impl World {
             now_ms: Some(NOW),
             delete_retention_ms: 1_000,
             keep_from: i64::MAX,
-            map_bytes_max: 1 << 20,
+            map_bytes_max,
         };
         self.log.begin_compaction(&request).unwrap()
     }
@@ -414,4 +418,56 @@ fn a_segment_without_a_seal_is_sealed_before_it_is_copied() {
     let segment = pass.next_segment(&mut at_once()).unwrap().expect("something goes");
     assert!(seals(&world) > 1, "what was read is sealed");
     assert!(matches!(world.log.install(segment), Ok(Installed::Yes)));
+}
+
+#[test]
+fn very_many_aborted_transactions_take_several_passes_and_no_more_memory() {
+    const BYTES_MAX: usize = 32 << 10;
+    let mut world = World::new();
+    let transactional = |id: i64, sequence: i32, key: &str| {
+        let mut builder = BatchBuilder::new().producer(id, 0, sequence).transactional();
+        builder.push(NOW, Some(key.as_bytes()), Some(b"v"), &[]).unwrap();
+        builder.build()
+    };
+    let marker =
+        |id: i64, is_commit| EndMarker { is_commit, coordinator_epoch: 1 }.encode(id, 0, NOW).unwrap();
+    // One is open all the while: nothing is decided for certain before it ends.
+    world.push(transactional(1, 0, "long"));
+    for i in 0..1_000 {
+        let id = 10 + i % 300;
+        world.append(&format!("key {}", i % 7), Some(b"v"));
+        world.push(transactional(id, (i / 300) as i32, "void"));
+        world.push(marker(id, false));
+        if i % 200 == 0 {
+            world.log.roll().unwrap();
+        }
+    }
+    world.push(marker(1, true));
+    world.log.roll().unwrap();
+    world.fill(&[]);
+    let (mut passes, mut from) = (0, -1);
+    loop {
+        let dirtiness = world.log.reader().dirtiness(&world.data, world.log.end(), Some(NOW), &EAGER);
+        assert!(dirtiness.from > from, "each pass gets further");
+        from = dirtiness.from;
+        if !dirtiness.due {
+            break;
+        }
+        let mut pass = world.begin_with(BYTES_MAX);
+        pass.prepare(&mut at_once()).unwrap();
+        let taken = pass.rules.aborted.bytes();
+        assert!(taken <= BYTES_MAX / 8 && taken + pass.mapping.map().bytes() <= BYTES_MAX, "{taken}");
+        while let Some(segment) = pass.next_segment(&mut at_once()).unwrap() {
+            assert!(matches!(world.log.install(segment), Ok(Installed::Yes)));
+        }
+        assert!(world.log.finish_compaction(&pass.finished()));
+        passes += 1;
+    }
+    assert_eq!(from, world.log.shared.segments().last().unwrap().base_offset());
+    assert!(passes > 5, "{passes}");
+    let mut keys: Vec<String> =
+        world.keys().into_iter().map(|(_, key)| key).filter(|k| !k.is_empty()).collect();
+    keys.retain(|key| key.starts_with("key") || key == "void" || key == "long");
+    keys.sort();
+    assert_eq!(keys, ["key 0", "key 1", "key 2", "key 3", "key 4", "key 5", "key 6", "long"]);
 }

@@ -34,7 +34,8 @@ impl Mapping {
         self.end = self.end.max(offset);
     }
 
-    /// Takes the next batch of the log. Answers `false` when the map is full: it is complete up to [`end`](Self::end),
+    /// Takes the next batch of the log. Answers `false` when the map is full, or when it is not known whether the batch was
+    /// aborted: the map is complete up to [`end`](Self::end),
     /// which may lie inside the batch but is above where it began. The keys of a batch that cannot be unpacked are not in the
     /// map: it and all records of those keys before it stay.
     pub fn take(
@@ -47,6 +48,10 @@ impl Mapping {
         let header = batch.header();
         if header.last_offset() < self.from {
             return true;
+        }
+        if header.base_offset >= aborted.known_to() {
+            self.reach(aborted.known_to());
+            return false;
         }
         self.keys.clear();
         if !header.is_control()
