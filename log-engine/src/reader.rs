@@ -268,12 +268,6 @@ impl LogReader {
         self.checked(&wanted, |segments, slice| with_aborted(segments, &wanted, slice))
     }
 
-    /// Damage was met in this log by somebody who reads it otherwise: the bad bytes may be in memory now, so no read without a
-    /// check gets them.
-    pub fn distrust(&self) {
-        self.shared.met_damage.store(true, Ordering::Release);
-    }
-
     /// The same without ever waiting: `None` if something that it needs is not in memory, or not verified.
     pub fn try_read_committed_warm(
         &self,

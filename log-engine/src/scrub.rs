@@ -8,6 +8,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use log_engine_core::seal::{FileSum, PIECE_BYTES, Seal};
 
@@ -54,6 +55,12 @@ impl LogReader {
             WrittenSegment(Finished { shared: shared.clone(), segment: segment.clone() })
         };
         shared.segments().iter().map(written).collect()
+    }
+
+    /// Damage was met in this log by somebody who reads it otherwise: the bad bytes may be in memory now, so no read without a
+    /// check gets them.
+    pub fn distrust(&self) {
+        self.shared.met_damage.store(true, Ordering::Release);
     }
 }
 
