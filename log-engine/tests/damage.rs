@@ -12,13 +12,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use log_engine::{
-    CompactionRequest, DataDir, DataDirError, DataDirOptions, Disk, Installed, Log, LogConfig, LogName,
-    OpenError, OpenMode, RecoveryReport, SimDisk,
+    CompactionError, CompactionRequest, DataDir, DataDirError, DataDirOptions, Disk, Installed, Log,
+    LogConfig, LogName, OpenError, OpenMode, RecoveryReport, SimDisk,
 };
 use log_engine_core::compact::CompactionPolicy;
 use log_engine_core::retention::RetentionLimits;
 use log_engine_core::{AbortedIndex, producer_snapshot};
-use records::Compression;
+use records::{BatchHeader, Compression};
 use support::{AtOnce, PrintOnPanic, Random, TestBatch, check_transactions};
 use uuid::Uuid;
 
@@ -33,15 +33,17 @@ const END: &str = "<!-- end of table -->\n";
 const DAMAGES: [&str; 5] = ["a bit flips", "cut short", "missing", "an older version", "a block of zeros"];
 
 /// The files: what they are, and which one of them is damaged.
-const KINDS: [(&str, Pick); 18] = [
+const KINDS: [(&str, Pick); 20] = [
     ("`.log`, sealed", Pick::Segment("log", 3)),
     ("`.log`, taking appends, below the flushed end", Pick::Last("log")),
+    ("`.log`, sealed, of a compacted log with gaps", Pick::Compacted("log")),
     ("`.index`, sealed", Pick::Segment("index", 3)),
     ("`.timeindex`, sealed", Pick::Segment("timeindex", 3)),
     ("`.txnindex`, sealed", Pick::Sealed("txnindex")),
     ("`.appendtimes`", Pick::Segment("appendtimes", 3)),
     ("`.seal`", Pick::Segment("seal", 3)),
     ("`.snapshot`, the newest", Pick::Last("snapshot")),
+    ("`.snapshot` at the base of a segment", Pick::Segment("snapshot", 2)),
     ("`leader-epoch-checkpoint`", Pick::Log("leader-epoch-checkpoint")),
     ("`damaged`, the mark of a copy that is offline", Pick::Mark("damaged")),
     ("`write-failed`, the mark after a failed write", Pick::Mark("write-failed")),
@@ -58,6 +60,8 @@ const KINDS: [(&str, Pick); 18] = [
 enum Pick {
     /// Of the nth segment.
     Segment(&'static str, usize),
+    /// Of the oldest segment of the compacted log.
+    Compacted(&'static str),
     /// Of the first sealed segment that has one with something in it.
     Sealed(&'static str),
     /// The last with this suffix.
@@ -112,6 +116,8 @@ struct World {
     cleaned_to: i64,
     /// Up to where compaction has dropped tombstones of that log.
     dropped_to: i64,
+    /// The oldest segment of that log.
+    compacted: Vec<u8>,
 }
 
 impl World {
@@ -150,7 +156,10 @@ impl World {
             }
         }
         let dropped_to = cleaned_to - 4;
-        World { disk, batches, older, epochs, producers, cleaned_to, dropped_to }
+        let mut world =
+            World { disk, batches, older, epochs, producers, cleaned_to, dropped_to, compacted: Vec::new() };
+        world.compacted = read(&world.disk, &world.path(Pick::Compacted("log")));
+        world
     }
 
     fn path(&self, pick: Pick) -> PathBuf {
@@ -160,6 +169,9 @@ impl World {
         };
         match pick {
             Pick::Segment(suffix, nth) => with(suffix)[nth].clone(),
+            Pick::Compacted(suffix) => {
+                Path::new("data").join(COMPACTED.to_string()).join(format!("{:020}.{suffix}", 0))
+            }
             Pick::Last(suffix) => with(suffix).pop().unwrap(),
             Pick::Sealed(suffix) => {
                 let is_sealed =
@@ -191,6 +203,13 @@ impl World {
             }
             Pick::Directory("boot-id") => {
                 self.disk.remove_file(&Path::new("data").join("clean-shutdown")).unwrap();
+            }
+            Pick::Compacted(_) => {
+                assert!(!read(&self.disk, &self.path(Pick::Compacted("seal"))).is_empty(), "it is sealed");
+                let batches: Vec<_> =
+                    records::batches(&self.compacted).map(|b| *b.unwrap().header()).collect();
+                let gaps = batches.windows(2).filter(|two| two[0].last_offset() + 1 < two[1].base_offset);
+                assert!(gaps.count() > 2, "there are gaps between batches");
             }
             Pick::Segment(..) | Pick::Sealed(_) | Pick::Last(_) | Pick::Log(_) | Pick::Directory(_) => {}
         }
@@ -238,6 +257,9 @@ impl World {
         let remembered = data.siblings();
         assert!(remembered.is_empty() || (0..2).any(|life| remembered == siblings(life)), "{remembered:?}");
         let machine_restarted = data.may_lack_unflushed(Some(BOOT)).unwrap();
+        if matches!(pick, Pick::Compacted(_)) {
+            return self.outcome_of_compacted(&data);
+        }
         let (cleaned_to, dropped_to) = (cleaned_to(&data), dropped_to(&data));
         assert!(cleaned_to <= self.cleaned_to, "deleted keys would come back");
         let (log, report) = match Log::open(&data, NAME, config(), NOW) {
@@ -305,11 +327,39 @@ impl World {
                 "of no consequence but to retention, which goes by the newest timestamp or the last change of the file"
                     .to_owned()
             }
+            Pick::Segment("snapshot", _) if !rebuilt_by_scrub => {
+                "what it does not tell is read from the batches when it is needed".to_owned()
+            }
             Pick::Mark("write-failed") if report.was_poisoned => "the log is copied into new files".to_owned(),
-            Pick::Segment(..) | Pick::Sealed(_) | Pick::Last(_) | Pick::Log(_) | Pick::Directory(_) | Pick::Mark(_) => {
+            Pick::Segment(..)
+            | Pick::Compacted(_)
+            | Pick::Sealed(_)
+            | Pick::Last(_)
+            | Pick::Log(_)
+            | Pick::Directory(_)
+            | Pick::Mark(_) => {
                 said(&report, was_clean, rebuilt_by_scrub).to_owned()
             }
         }
+    }
+
+    /// The same of the compacted log, whose next pass would copy what is damaged.
+    fn outcome_of_compacted(&self, data: &DataDir) -> String {
+        let mut log = match Log::open(data, COMPACTED, config(), NOW) {
+            Ok((log, _)) => log,
+            Err(OpenError::Damaged { .. }) => return "**offline** at the start, which names it".to_owned(),
+            Err(error @ OpenError::Io(_)) => panic!("{error}"),
+        };
+        assert_ne!(read(&self.disk, &self.path(Pick::Compacted("log"))), self.compacted);
+        // A segment that a pass may look at, and one behind it.
+        append_finished(&mut log, &[7]);
+        append_finished(&mut log, &[8]);
+        let error = compact(data, &mut log).expect_err("a pass meets it");
+        assert!(matches!(error, CompactionError::Damaged { .. }), "{error}");
+        let oldest = log.reader().written_segments().swap_remove(0);
+        assert_eq!(oldest.base_offset(), 0);
+        oldest.scrub(data, 200, &mut |_| true).expect_err("the scrub meets it");
+        "**offline** by the scrub, which names it; a pass of compaction stops there before".to_owned()
     }
 
     /// Reads everything; whether some batch does not fit its checksum, or cannot be read.
@@ -343,20 +393,40 @@ impl World {
     }
 }
 
-/// Some segments more of a compacted log, of records with keys of their own, and a pass over it. Where that ends.
+/// Some segments more of a compacted log, of which a pass leaves every other batch, and that pass. Where it ends.
 fn append_and_compact(data: &DataDir, random: &mut Random) -> i64 {
     let (mut log, _) = Log::open(data, COMPACTED, config(), NOW).unwrap();
-    for _ in 0..30 {
-        let producer = None;
-        let batch = TestBatch::new(log.end(), 0, &[NOW; 3], 100, Compression::None, producer);
-        log.append(&batch.bytes, &[batch.header], NOW).unwrap();
-    }
-    log.roll().unwrap();
+    let first = log.end();
+    let keys: Vec<i64> = (0..60).map(|i| first + i / 2).collect();
+    append_finished(&mut log, &keys);
     let batch = TestBatch::new(log.end(), 0, &[NOW], random.below(50) as usize, Compression::None, None);
     log.append(&batch.bytes, &[batch.header], NOW).unwrap();
+    flush(&mut log);
+    compact(data, &mut log).unwrap();
+    log.note_dropped(log.end() - 5).unwrap();
+    log.close().unwrap();
+    cleaned_to(data)
+}
+
+/// Batches of records of these keys, in segments that take no more appends.
+fn append_finished(log: &mut Log, keys: &[i64]) {
+    for &key in keys {
+        let mut bytes = TestBatch::new(key, 0, &[NOW; 3], 100, Compression::None, None).bytes;
+        records::set_base_offset(&mut bytes, log.end());
+        let header = BatchHeader::parse(&bytes).unwrap();
+        log.append(&bytes, &[header], NOW).unwrap();
+    }
+    log.roll().unwrap();
+    flush(log);
+}
+
+fn flush(log: &mut Log) {
     let handle = log.begin_flush().unwrap();
     let result = handle.sync();
     log.on_flushed(handle.done(result));
+}
+
+fn compact(data: &DataDir, log: &mut Log) -> Result<(), CompactionError> {
     let dirtiness = log.reader().dirtiness(data, log.end(), Some(NOW), &POLICY);
     let request = CompactionRequest {
         bound: log.end(),
@@ -367,15 +437,12 @@ fn append_and_compact(data: &DataDir, random: &mut Random) -> i64 {
         keep_from: i64::MAX,
     };
     let mut pass = log.begin_compaction(&request).unwrap();
-    pass.prepare(&mut AtOnce(NOW)).unwrap();
-    while let Some(segment) = pass.next_segment(&mut AtOnce(NOW)).unwrap() {
+    pass.prepare(&mut AtOnce(NOW))?;
+    while let Some(segment) = pass.next_segment(&mut AtOnce(NOW))? {
         assert!(matches!(log.install(segment), Ok(Installed::Yes)));
     }
     assert!(log.finish_compaction(&pass.finished()));
-    pass.save_progress().unwrap();
-    log.note_dropped(log.end() - 5).unwrap();
-    log.close().unwrap();
-    cleaned_to(data)
+    pass.save_progress()
 }
 
 /// The node's data directories in one of the lives.
