@@ -146,9 +146,9 @@ impl Daemon {
         &self.log
     }
 
-    /// Starts it; nothing if it runs.
+    /// Starts it; nothing if it runs, or has no power.
     pub fn start(&mut self) {
-        if self.process.is_some() {
+        if self.process.is_some() || self.dark {
             return;
         }
         let mut command = self.host.command(workspace::program(&format!("weir-{}", self.role)));
@@ -429,12 +429,15 @@ impl ReplicatedCluster {
     }
 
     /// Takes the power from a daemon's host: it stops in the middle of what it does, says nothing to anybody, and what was not
-    /// synced is lost.
+    /// synced is lost. Nothing if it has none.
     pub fn cut_power(&mut self, role: Role, id: usize) -> Result<(), NetworkError> {
         let disks = self.disks.clone().ok_or_else(|| NetworkError("there are no disks".to_owned()))?;
         let network = &self.network;
         let daemon = self.daemons.iter_mut().find(|daemon| daemon.role == role && daemon.id == id);
         let daemon = daemon.ok_or_else(|| NetworkError(format!("there is no {role}-{id}")))?;
+        if daemon.dark {
+            return Ok(());
+        }
         network.unplug(&daemon.host)?;
         daemon.pause();
         disks.cut_power(&daemon.name())?;
