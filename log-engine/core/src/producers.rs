@@ -450,7 +450,7 @@ pub fn sequence_minus(sequence: i32, decrement: i32) -> i32 {
 }
 
 /// Whether `a` lies in the half circle of sequences before `b`.
-fn is_before(a: i32, b: i32) -> bool {
+pub fn is_before(a: i32, b: i32) -> bool {
     let distance = sequence_minus(b, a);
     distance != 0 && distance < (1 << 30)
 }

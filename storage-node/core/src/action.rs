@@ -140,6 +140,9 @@ pub enum ProduceError {
     /// There is a gap in the producer's sequence.
     #[error("the producer's sequence is {found}, expected {expected}")]
     OutOfOrderSequence { expected: i32, found: i32 },
+    /// An earlier batch of the producer was refused and has not come again; nothing was appended. Retry both.
+    #[error("an earlier batch of this producer was refused and has to come first")]
+    BehindRefused,
     /// The batch is older than the producer's batches that are remembered: it cannot be told whether it was appended.
     #[error("the batch is older than the batches of its producer that are remembered")]
     DuplicateTooOld,
@@ -173,6 +176,29 @@ pub enum ProduceError {
     /// The log failed; the partition is offline on this node.
     #[error("the partition's log has failed on this node")]
     LogFailed,
+}
+
+impl ProduceError {
+    /// Nothing was appended, and the client is to send the same batch again.
+    pub(crate) fn is_passing_refusal(self) -> bool {
+        match self {
+            Self::NotLeader
+            | Self::NotEnoughReplicas { .. }
+            | Self::TooManyTransactions { .. }
+            | Self::Busy
+            | Self::BehindRefused
+            | Self::WriteRefused
+            | Self::DiskFull
+            | Self::LogFailed => true,
+            Self::NotEnoughReplicasAfterAppend { .. }
+            | Self::TimedOut
+            | Self::OutOfOrderSequence { .. }
+            | Self::DuplicateTooOld
+            | Self::InvalidProducerEpoch { .. }
+            | Self::InvalidTxnState { .. }
+            | Self::TransactionCoordinatorFenced { .. } => false,
+        }
+    }
 }
 
 /// Why records were not deleted. Where nothing else is said, nothing of what was asked for was.

@@ -115,6 +115,8 @@ pub struct Proposal {
     pub max_timestamp: i64,
     /// Who wrote it, if an idempotent producer did.
     pub producer: Option<ProducerStamp>,
+    /// Whether the disk has room for it besides what is reserved.
+    pub has_room: bool,
     /// Until when a producer with `acks=all` waits.
     pub deadline: Millis,
 }

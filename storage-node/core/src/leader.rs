@@ -163,24 +163,19 @@ impl Leader {
         assert!(self.appending.is_none(), "the caller finishes one append before the next proposal");
         assert!(proposal.offsets > 0, "a validated batch takes at least one offset");
         let refuse = |error| Some(Action::Reply { ticket: proposal.ticket, result: Err(error) });
-        if proposal.acks == Acks::All && self.lacks_replicas(config) {
-            return refuse(self.not_enough_replicas(config));
-        }
-        if self.waiters.len() >= config.waiters_max {
-            return refuse(ProduceError::Busy);
-        }
         let base_offset = positions.end;
-        match check_sequence(producers, &proposal, base_offset, positions.start) {
-            Ok(SequenceCheck::Accept) => {}
+        let gap = match check_sequence(producers, &proposal, base_offset, positions.start) {
+            Ok(SequenceCheck::Accept) => None,
+            Ok(SequenceCheck::OutOfOrderSequence { expected, found }) => {
+                Some(ProduceError::OutOfOrderSequence { expected, found })
+            }
+            // Whatever forbids appends: if it were refused, so many batches could come in behind it that it would not be
+            // remembered any more when it comes again.
             Ok(SequenceCheck::Duplicate { first_offset, last_offset, timestamp }) => {
-                let Proposal { ticket, deadline, .. } = proposal;
                 let original = (first_offset, last_offset + 1);
-                return self.answer_committed(positions, ticket, deadline, original, timestamp);
+                return self.answer_committed(config, positions, &proposal, original, timestamp);
             }
             Ok(SequenceCheck::DuplicateTooOld) => return refuse(ProduceError::DuplicateTooOld),
-            Ok(SequenceCheck::OutOfOrderSequence { expected, found }) => {
-                return refuse(ProduceError::OutOfOrderSequence { expected, found });
-            }
             Ok(SequenceCheck::InvalidProducerEpoch { current }) => {
                 return refuse(ProduceError::InvalidProducerEpoch { current });
             }
@@ -191,10 +186,25 @@ impl Leader {
                 return refuse(ProduceError::TooManyTransactions { open });
             }
             Err(OffsetsExhausted) => return refuse(ProduceError::WriteRefused),
+        };
+        // A gap comes last: what is missing was refused for the same reason, and comes again.
+        if let Some(error) = self.refusal(config, &proposal).or(gap) {
+            return refuse(error);
         }
         let end = Offset(base_offset.0 + i64::from(proposal.offsets));
         self.appending = Some(Appending { proposal, base_offset, end });
         Some(Action::Append { ticket: proposal.ticket, base_offset, leader_epoch: self.epoch })
+    }
+
+    /// Why nothing can be appended now.
+    fn refusal(&self, config: &ReplicaConfig, proposal: &Proposal) -> Option<ProduceError> {
+        if proposal.acks == Acks::All && self.lacks_replicas(config) {
+            return Some(self.not_enough_replicas(config));
+        }
+        if self.waiters.len() >= config.waiters_max {
+            return Some(ProduceError::Busy);
+        }
+        (!proposal.has_room).then_some(ProduceError::DiskFull)
     }
 
     /// Decides whether a coordinator's marker goes into the log. It is answered once it is committed.
@@ -206,6 +216,15 @@ impl Leader {
         proposal: &MarkerProposal,
     ) -> Option<Action> {
         let &MarkerProposal { ticket, timestamp, deadline, .. } = proposal;
+        let append = Proposal {
+            ticket,
+            acks: Acks::All,
+            offsets: 1,
+            max_timestamp: timestamp,
+            producer: None,
+            has_room: true,
+            deadline,
+        };
         let refuse = |error| Some(Action::Reply { ticket, result: Err(error) });
         let marker = TransactionMarker {
             producer_id: proposal.producer_id,
@@ -218,12 +237,9 @@ impl Leader {
         match producers.check_marker(&marker, proposal.epoch_rule) {
             MarkerCheck::Accept => {}
             // Where it stands is not remembered, only that it is here.
-            MarkerCheck::Repeated if self.waiters.len() >= config.waiters_max => {
-                return refuse(ProduceError::Busy);
-            }
             MarkerCheck::Repeated => {
                 let end = positions.end.0;
-                return self.answer_committed(positions, ticket, deadline, (end, end), timestamp);
+                return self.answer_committed(config, positions, &append, (end, end), timestamp);
             }
             MarkerCheck::InvalidProducerEpoch { current } => {
                 return refuse(ProduceError::InvalidProducerEpoch { current });
@@ -232,26 +248,19 @@ impl Leader {
                 return refuse(ProduceError::TransactionCoordinatorFenced { current });
             }
         }
-        let append = Proposal {
-            ticket,
-            acks: Acks::All,
-            offsets: 1,
-            max_timestamp: timestamp,
-            producer: None,
-            deadline,
-        };
         self.propose(config, positions, producers, append)
     }
 
     /// A repetition is answered once its original is committed, whatever the acks: until then it could still vanish.
     fn answer_committed(
         &mut self,
+        config: &ReplicaConfig,
         positions: &Positions,
-        ticket: Ticket,
-        deadline: Millis,
+        proposal: &Proposal,
         (first_offset, end): (i64, i64),
         timestamp: i64,
     ) -> Option<Action> {
+        let &Proposal { ticket, deadline, .. } = proposal;
         let produced = Produced {
             base_offset: Offset(first_offset),
             duplicate_of: Some(Duplicate { timestamp }),
@@ -259,6 +268,9 @@ impl Leader {
         };
         if Offset(end) <= positions.high_watermark {
             return Some(Action::Reply { ticket, result: Ok(produced) });
+        }
+        if self.waiters.len() >= config.waiters_max {
+            return Some(Action::Reply { ticket, result: Err(ProduceError::Busy) });
         }
         self.waiters.add(Offset(end), Waiter { ticket, answer: produced, deadline });
         // A flush of the original is on its way, or its followers' acks are: nothing else is to be done.
@@ -280,10 +292,10 @@ impl Leader {
         }
     }
 
-    /// The append did not happen; the log is as before.
-    pub(crate) fn on_append_refused(&mut self) -> Action {
+    /// The append did not happen; the log is as before. Who wanted it, and what it is told.
+    pub(crate) fn on_append_refused(&mut self) -> (Proposal, ProduceError) {
         let appending = self.appending.take().expect("an append was asked for");
-        Action::Reply { ticket: appending.proposal.ticket, result: Err(ProduceError::WriteRefused) }
+        (appending.proposal, ProduceError::WriteRefused)
     }
 
     /// The high watermark as the in-sync set's positions have it. Never below the present one: a change of the flush

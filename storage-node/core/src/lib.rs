@@ -46,6 +46,7 @@ mod isr_proposal;
 mod lag_clock;
 mod leader;
 mod pump;
+mod refusals;
 mod replica;
 pub mod space;
 pub mod topic_name;

@@ -15,6 +15,7 @@ use crate::followers::{FollowerStatus, Followers};
 use crate::following::Following;
 use crate::input::{Input, LogFacts, MarkerProposal, NewEpoch, Proposal, Ticket};
 use crate::leader::{Leader, leader_end};
+use crate::refusals::Refusals;
 use crate::view::{Standing, View};
 
 /// What must be on how many disks before a record counts as committed (topic config `weir.flush`).
@@ -115,6 +116,8 @@ pub struct Replica {
     pub(crate) role: Role,
     pub(crate) leader_epoch: LeaderEpoch,
     pub(crate) partition_epoch: PartitionEpoch,
+    /// Which idempotent producers have a batch to send again.
+    refusals: Refusals,
     /// A flush was asked for and has not come back.
     pub(crate) flushing: bool,
     /// What the flush under way can prove at most, if the log was cut since it began.
@@ -138,6 +141,7 @@ impl Replica {
             role: Role::Offline(OfflineReason::NoLeader),
             leader_epoch: LeaderEpoch(-1),
             partition_epoch: PartitionEpoch(-1),
+            refusals: Refusals::default(),
             flushing: false,
             flush_limit: None,
             last_session: 0,
@@ -154,14 +158,15 @@ impl Replica {
     /// If an invariant does not hold: going on would lose or duplicate records.
     pub fn step(&mut self, now: Millis, log: LogFacts<'_>, input: Input) -> Vec<Action> {
         let mut actions = Vec::new();
+        self.refusals.begin(now);
         let (high_watermark_before, last_stable_before) = (self.positions.high_watermark, self.last_stable);
         let cut = matches!(input, Input::Truncated { .. } | Input::Restarted { .. });
         match input {
             Input::NewEpoch(new) => self.on_new_epoch(now, log.epochs, new, &mut actions),
-            Input::Propose(proposal) => self.on_propose(log, proposal, &mut actions),
+            Input::Propose(proposal) => self.on_propose(now, log, proposal, &mut actions),
             Input::ProposeMarker(proposal) => self.on_propose_marker(log.producers, proposal, &mut actions),
             Input::Appended { end } => self.on_appended(now, end, &mut actions),
-            Input::AppendRefused => self.on_append_refused(now, &mut actions),
+            Input::AppendRefused => self.on_append_refused(now, log.producers, &mut actions),
             Input::LogFailed => self.on_log_failed(&mut actions),
             Input::Flushed { end } => self.on_flushed(end),
             Input::OpenSession(open) => self.on_open_session(now, log, &open, &mut actions),
@@ -405,16 +410,31 @@ impl Replica {
         self.role = Role::Offline(OfflineReason::NoLeader);
     }
 
-    fn on_propose(&mut self, log: LogFacts<'_>, proposal: Proposal, actions: &mut Vec<Action>) {
-        actions.extend(match &mut self.role {
-            Role::Leader(leader) => leader.propose(&self.config, &self.positions, log.producers, proposal),
-            Role::Follower(_) => {
-                Some(Action::Reply { ticket: proposal.ticket, result: Err(ProduceError::NotLeader) })
+    fn on_propose(&mut self, now: Millis, log: LogFacts<'_>, proposal: Proposal, actions: &mut Vec<Action>) {
+        let Proposal { ticket, producer, .. } = proposal;
+        let refuse = |error| Some(Action::Reply { ticket, result: Err(error) });
+        let decided = match &mut self.role {
+            Role::Leader(leader) => {
+                if self.refusals.is_behind(now, log.producers, producer) {
+                    actions.extend(refuse(ProduceError::BehindRefused));
+                    return;
+                }
+                leader.propose(&self.config, &self.positions, log.producers, proposal)
             }
-            Role::Offline(reason) => {
-                Some(Action::Reply { ticket: proposal.ticket, result: Err(reason.produce_error()) })
+            Role::Follower(_) => refuse(ProduceError::NotLeader),
+            Role::Offline(reason) => refuse(reason.produce_error()),
+        };
+        match decided {
+            Some(Action::Reply { result: Err(error), .. }) => {
+                let error = self.refusals.refused(now, log.producers, producer, error);
+                actions.extend(refuse(error));
             }
-        });
+            Some(action) => {
+                self.refusals.passed(producer);
+                actions.push(action);
+            }
+            None => self.refusals.passed(producer),
+        }
     }
 
     fn on_propose_marker(
@@ -450,9 +470,13 @@ impl Replica {
         }
     }
 
-    fn on_append_refused(&mut self, now: Millis, actions: &mut Vec<Action>) {
+    fn on_append_refused(&mut self, now: Millis, producers: &ProducerStates, actions: &mut Vec<Action>) {
         match &mut self.role {
-            Role::Leader(leader) => actions.push(leader.on_append_refused()),
+            Role::Leader(leader) => {
+                let (Proposal { ticket, producer, .. }, error) = leader.on_append_refused();
+                let error = self.refusals.refused(now, producers, producer, error);
+                actions.push(Action::Reply { ticket, result: Err(error) });
+            }
             Role::Follower(following) => following.give_up(now, actions),
             Role::Offline(_) => panic!("{AWAITED}"),
         }

@@ -25,6 +25,7 @@ struct Bench {
     now: i64,
     next_ticket: u64,
     proposed: Option<Proposal>,
+    has_room: bool,
 }
 
 impl Bench {
@@ -38,6 +39,7 @@ impl Bench {
             now: 0,
             next_ticket: 0,
             proposed: None,
+            has_room: true,
         }
     }
 
@@ -94,6 +96,7 @@ impl Bench {
                 base_sequence,
                 is_transactional: false,
             }),
+            has_room: self.has_room,
             deadline: Millis(self.now + 100),
         };
         let mut actions = self.step(Input::Propose(proposal));
@@ -321,6 +324,7 @@ fn a_repetition_gets_the_original_offset_once_it_is_committed() {
 #[test]
 fn gaps_and_old_epochs_are_refused_also_of_producers_that_are_unknown_here() {
     let mut bench = Bench::leader(CONFIG, 1, &[1]);
+    bench.now = 10_000;
     // What comes before it is on its way to an older leader.
     let (ticket, actions) = bench.produce(Acks::Leader, 2, Some((7, 3, 40)));
     let error = ProduceError::OutOfOrderSequence { expected: 0, found: 40 };

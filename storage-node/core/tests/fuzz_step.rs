@@ -186,6 +186,7 @@ impl World {
             offsets,
             max_timestamp: self.now,
             producer: stamp,
+            has_room: self.rng.random_bool(0.95),
             deadline: Millis(self.now + self.rng.random_range(1..100)),
         };
         self.open.insert(proposal.ticket, Open::Produce(proposal));

@@ -155,12 +155,8 @@ impl Slot {
 
     /// A client's batch.
     pub(crate) fn produce(&mut self, produce: Produce) {
-        if self.replica.view().standing == Standing::Leader && !self.has_room_for(produce.bytes.len()) {
-            self.metrics.on_refusal();
-            // Whoever asked may have gone.
-            _ = produce.reply.send(Err(ProduceError::DiskFull));
-            return;
-        }
+        let leads = self.replica.view().standing == Standing::Leader;
+        let has_room = !leads || self.has_room_for(produce.bytes.len());
         if self.settings.compacted {
             self.log.doubt_unknown_producers();
         }
@@ -177,6 +173,7 @@ impl Slot {
                 base_sequence: header.base_sequence,
                 is_transactional: header.is_transactional(),
             }),
+            has_room,
             deadline: produce.deadline,
         };
         let stations = match produce.acks {

@@ -109,9 +109,10 @@ impl From<ProduceError> for KafkaError {
             ProduceError::NotEnoughReplicas { .. } => ErrorCode::NotEnoughReplicas,
             ProduceError::NotEnoughReplicasAfterAppend { .. } => ErrorCode::NotEnoughReplicasAfterAppend,
             // All are worth a retry, and this is the code that all clients retry without asking for metadata.
-            ProduceError::TimedOut | ProduceError::Busy | ProduceError::TooManyTransactions { .. } => {
-                ErrorCode::RequestTimedOut
-            }
+            ProduceError::TimedOut
+            | ProduceError::Busy
+            | ProduceError::BehindRefused
+            | ProduceError::TooManyTransactions { .. } => ErrorCode::RequestTimedOut,
             ProduceError::OutOfOrderSequence { .. } => ErrorCode::OutOfOrderSequenceNumber,
             // Not DUPLICATE_SEQUENCE_NUMBER, which clients take for success: it is not known to be there.
             ProduceError::DuplicateTooOld => ErrorCode::OutOfOrderSequenceNumber,

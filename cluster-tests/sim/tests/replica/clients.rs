@@ -113,6 +113,7 @@ impl Producer {
                 | ProduceError::NotEnoughReplicasAfterAppend { .. }
                 | ProduceError::TimedOut
                 | ProduceError::Busy
+                | ProduceError::BehindRefused
                 | ProduceError::TooManyTransactions { .. }
                 | ProduceError::WriteRefused
                 | ProduceError::DiskFull

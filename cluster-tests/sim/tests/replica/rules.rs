@@ -482,6 +482,7 @@ pub(crate) fn mark_of(error: &ProduceError) -> &'static str {
         ProduceError::NotEnoughReplicasAfterAppend { .. } => "refused: not enough replicas after append",
         ProduceError::TimedOut => "refused: timed out",
         ProduceError::OutOfOrderSequence { .. } => "refused: out of order",
+        ProduceError::BehindRefused => "refused: behind a refused batch",
         ProduceError::DuplicateTooOld => "refused: duplicate too old",
         ProduceError::InvalidProducerEpoch { .. } => "refused: producer epoch",
         ProduceError::InvalidTxnState { .. } => "refused: transaction state",

@@ -618,6 +618,7 @@ impl World {
             offsets: wanted.records,
             max_timestamp: now,
             producer: wanted.stamp,
+            has_room: true,
             deadline: Millis(now + clock + 400),
         };
         self.proposed = Some(wanted);

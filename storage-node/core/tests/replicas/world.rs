@@ -164,8 +164,15 @@ impl World {
         let batch = Batch { epoch: node.replica.view().leader_epoch.0, id: record };
         node.proposed.insert(Ticket(record), batch);
         let deadline = Millis(self.now + 1_000_000);
-        let proposal =
-            Proposal { ticket: Ticket(record), acks, offsets: 1, max_timestamp: 0, producer: None, deadline };
+        let proposal = Proposal {
+            ticket: Ticket(record),
+            acks,
+            offsets: 1,
+            max_timestamp: 0,
+            producer: None,
+            has_room: true,
+            deadline,
+        };
         self.step(id, Input::Propose(proposal));
         record
     }

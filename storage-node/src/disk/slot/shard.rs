@@ -96,6 +96,7 @@ impl Slot {
             offsets: header.record_count,
             max_timestamp: header.max_timestamp,
             producer: None,
+            has_room: true,
             deadline,
         };
         let waiting = WaitingShard { reply, epoch, is_claim, crc: header.crc, appended: None };
