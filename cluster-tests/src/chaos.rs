@@ -11,6 +11,7 @@ mod damage;
 pub mod faults;
 pub mod load;
 mod operator;
+mod paths;
 mod verdict;
 
 use std::fmt::Write as _;
@@ -314,6 +315,9 @@ impl Storm<'_> {
             ));
         }
         self.look_after();
+        for counts in self.cluster.network().calm()? {
+            self.diary.note(&format!("  on the disturbed path: {counts}"));
+        }
         self.cluster.heal()?;
         self.load.restart_killed(self.cluster)?;
         if let Err(refused) = self.drained.give_back(self.cluster) {

@@ -1,16 +1,27 @@
 //! Hosts on one machine: network namespaces that a bridge connects, and cuts between them by packet filters; also paths that
-//! lose packets, swallow large ones, or are slow.
+//! lose packets, swallow large ones, are slow, or do to packets what a [`Disturbance`] says.
 //!
 //! This needs root, `ip`, `nsenter` and `iptables`, and `tc` for slow paths. Where that is not to be had, [`Network::new`] says why, and hosts are
 //! addresses of the loopback network (127.x.y.n): daemons run as well, but nothing can be cut.
 
+mod disturbance;
+mod element;
+
+use std::fs::File;
+use std::io;
 use std::net::Ipv4Addr;
+use std::os::fd::AsFd;
 use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use crate::guard::Guard;
+pub use disturbance::{COPY_WITHIN, Disturbance};
+use element::Element;
+pub use element::{Counts, Way};
 
 /// Why there are no namespaces, or a command failed: a sentence.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -26,6 +37,9 @@ pub struct Network {
     hosts: Vec<Host>,
     /// Hosts whose packets wait in a shaper.
     slowed: Mutex<Vec<Host>>,
+    /// At work in paths of hosts.
+    elements: Mutex<Vec<Element>>,
+    can_disturb: OnceLock<bool>,
 }
 
 #[derive(Debug)]
@@ -57,6 +71,8 @@ impl Network {
             prefix: prefix(10, id, count),
             hosts: Vec::new(),
             slowed: Mutex::default(),
+            elements: Mutex::default(),
+            can_disturb: OnceLock::new(),
             kind: Kind::Namespaces { names, bridge: bridge.clone(), _guard: guard },
         };
         for tool in ["nsenter", "iptables"] {
@@ -76,6 +92,8 @@ impl Network {
             prefix: prefix(127, id, count),
             hosts: Vec::new(),
             slowed: Mutex::default(),
+            elements: Mutex::default(),
+            can_disturb: OnceLock::new(),
         }
     }
 
@@ -170,8 +188,43 @@ impl Network {
         slowed.iter().try_for_each(free)
     }
 
-    /// Takes back every cut, loss and slowness.
+    /// Whether this machine lets us disturb packets; if not, it is told why.
+    pub fn can_disturb(&self) -> bool {
+        *self.can_disturb.get_or_init(|| {
+            let Some(host) = self.hosts.first().filter(|_| self.can_cut()) else { return false };
+            let tried = Element::start(host, Way::To, Disturbance::default(), 0).and_then(Element::finish);
+            if let Err(error) = &tried {
+                eprintln!("NO DELAYED, REORDERED, DOUBLED OR DAMAGED PACKETS, because {error}");
+            }
+            tried.is_ok()
+        })
+    }
+
+    /// Does this to the packets to a host or from it, and what was done to them already goes on.
+    pub fn disturb(
+        &self,
+        host: &Host,
+        way: Way,
+        disturbance: Disturbance,
+        seed: u64,
+    ) -> Result<(), NetworkError> {
+        let mut elements = self.elements.lock().unwrap_or_else(PoisonError::into_inner);
+        match elements.iter().find(|element| element.is_at(host, way)) {
+            Some(element) => element.add(disturbance),
+            None => elements.push(Element::start(host, way, disturbance, seed)?),
+        }
+        Ok(())
+    }
+
+    /// Takes back every disturbance and tells how many packets it had.
+    pub fn calm(&self) -> Result<Vec<Counts>, NetworkError> {
+        let elements = std::mem::take(&mut *self.elements.lock().unwrap_or_else(PoisonError::into_inner));
+        elements.into_iter().map(Element::finish).collect()
+    }
+
+    /// Takes back every cut, loss, slowness and disturbance.
     pub fn heal(&self) -> Result<(), NetworkError> {
+        self.calm()?;
         self.unslow()?;
         for host in self.hosts.iter().filter(|host| host.namespace.is_some()) {
             run(host.command("iptables").args(["-w", "-F", "INPUT"]))?;
@@ -201,6 +254,18 @@ impl Host {
                 command
             }
         }
+    }
+
+    /// Does something on a thread that is on this host; sockets that it opens stay there.
+    pub fn inside<T: Send>(&self, job: impl FnOnce() -> io::Result<T> + Send) -> Result<T, NetworkError> {
+        let enter = || {
+            let Some(namespace) = &self.namespace else { return Ok(()) };
+            let namespace = File::open(format!("/run/netns/{namespace}"))?;
+            Ok(move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))?)
+        };
+        let done = std::thread::scope(|scope| scope.spawn(|| enter().and_then(|()| job())).join());
+        let done = done.unwrap_or_else(|_| Err(io::Error::other("it panicked")));
+        done.map_err(|error| NetworkError(format!("on the host {}: {error}", self.address)))
     }
 
     /// The same command on this host.

@@ -3,7 +3,7 @@
 use std::net::TcpStream;
 use std::time::Duration;
 
-use crate::chaos::{Storm, TOPIC, operator};
+use crate::chaos::{Storm, TOPIC, operator, paths};
 use crate::moments::Moments;
 use crate::netns::{Host, NetworkError};
 use crate::replicated_cluster::{Daemon, ReplicatedCluster, Role};
@@ -45,6 +45,14 @@ pub enum Fault {
     BlackHole,
     /// One storage node sends slowly.
     Slow,
+    /// Packets to or from one storage node come late.
+    Delay,
+    /// Some of them are overtaken by others,
+    Reorder,
+    /// come twice,
+    Duplicate,
+    /// or have bits turned over.
+    Corrupt,
     /// The disk of a storage node is full.
     DiskFull,
     /// A storage node loses its power.
@@ -82,7 +90,7 @@ const CONNECTIONS: usize = 500;
 
 impl Fault {
     /// Every kind.
-    pub const ALL: [Fault; 30] = [
+    pub const ALL: [Fault; 34] = [
         Fault::KillLeader,
         Fault::KillAny,
         Fault::KillController,
@@ -100,6 +108,10 @@ impl Fault {
         Fault::Loss,
         Fault::BlackHole,
         Fault::Slow,
+        Fault::Delay,
+        Fault::Reorder,
+        Fault::Duplicate,
+        Fault::Corrupt,
         Fault::DiskFull,
         Fault::PowerCut,
         Fault::PowerCutAll,
@@ -135,6 +147,10 @@ impl Fault {
             Fault::Loss => "loss",
             Fault::BlackHole => "black-hole",
             Fault::Slow => "slow",
+            Fault::Delay => "delay",
+            Fault::Reorder => "reorder",
+            Fault::Duplicate => "duplicate",
+            Fault::Corrupt => "corrupt",
             Fault::DiskFull => "disk-full",
             Fault::PowerCut => "power-cut",
             Fault::PowerCutAll => "power-cut-all",
@@ -184,6 +200,9 @@ impl Fault {
             Fault::Slow => cluster.network().can_slow(),
             Fault::SlowDisk | Fault::IoErrors => cluster.failing_disk().is_some(),
             Fault::MemorySqueeze => cluster.daemons().iter().any(Daemon::has_memory_group),
+            Fault::Delay | Fault::Reorder | Fault::Duplicate | Fault::Corrupt => {
+                cluster.network().can_disturb()
+            }
             Fault::DiskFull | Fault::PowerCut | Fault::PowerCutAll => cluster.disks().is_some(),
         }
     }
@@ -207,6 +226,10 @@ impl Fault {
             | Fault::Slow
             | Fault::SlowDisk
             | Fault::IoErrors
+            | Fault::Delay
+            | Fault::Reorder
+            | Fault::Duplicate
+            | Fault::Corrupt
             | Fault::Drain => seconds(1, 19, chance),
             Fault::KillLeader
             | Fault::KillAny
@@ -286,6 +309,10 @@ impl Fault {
             Fault::Loss => lose(cluster, node, chance),
             Fault::BlackHole => swallow(cluster, node),
             Fault::Slow => slow(cluster, node, chance),
+            Fault::Delay => paths::delay(cluster, node, chance),
+            Fault::Reorder => paths::reorder(cluster, node, chance),
+            Fault::Duplicate => paths::duplicate(cluster, node, chance),
+            Fault::Corrupt => paths::corrupt(cluster, node, chance),
             Fault::Reassign => Ok(operator::reassign(cluster, running_node(cluster, chance), chance)),
             Fault::Configs => Ok(operator::change_configs(cluster, chance)),
             Fault::Drain => Ok(drained.drain(cluster, node)),
@@ -332,6 +359,10 @@ impl Fault {
             | Fault::Loss
             | Fault::BlackHole
             | Fault::Slow
+            | Fault::Delay
+            | Fault::Reorder
+            | Fault::Duplicate
+            | Fault::Corrupt
             | Fault::DiskFull
             | Fault::PowerCut
             | Fault::PowerCutAll

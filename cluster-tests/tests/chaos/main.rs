@@ -5,6 +5,7 @@
 //! says so. Each test has the machine for itself: what takes how long matters here.
 
 mod choice;
+mod disturbed_paths;
 mod one_way_cuts;
 #[path = "../raw_connection/mod.rs"]
 mod raw_connection;
