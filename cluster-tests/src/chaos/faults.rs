@@ -301,10 +301,7 @@ impl Fault {
             Fault::CutOneWay => cut_nodes(cluster, node, false, chance),
             Fault::CutControllers => cut_controllers(cluster, node, chance),
             Fault::Halves => cut_halves(cluster, node, None, chance),
-            Fault::Bridge => {
-                let bridge = other_node(cluster, node, chance);
-                cut_halves(cluster, node, Some(bridge), chance)
-            }
+            Fault::Bridge => cut_to_a_bridge(cluster, node, chance),
             Fault::Ring => cut_to_a_ring(cluster, chance),
             Fault::Loss => lose(cluster, node, chance),
             Fault::BlackHole => swallow(cluster, node),
@@ -528,6 +525,15 @@ fn cut_halves(
     let but =
         bridge.map_or(String::new(), |bridge| format!(", but storage-node-{bridge} reaches both sides"));
     Ok(format!("storage-node-{node} and controller-{controller} are cut from all others{but}"))
+}
+
+fn cut_to_a_bridge(
+    cluster: &mut ReplicatedCluster,
+    node: usize,
+    chance: &mut Moments,
+) -> Result<String, NetworkError> {
+    let bridge = other_node(cluster, node, chance);
+    cut_halves(cluster, node, Some(bridge), chance)
 }
 
 fn cut_to_a_ring(cluster: &mut ReplicatedCluster, chance: &mut Moments) -> Result<String, NetworkError> {

@@ -126,12 +126,15 @@ fn an_element_delays_reorders_doubles_and_damages() {
         assert!(!mixed.is_sorted(), "{way:?}");
 
         disturb(Disturbance { doubled: 2_000, held_back: 0, ..Disturbance::default() });
-        let doubled = numbers(&exchange(&one, &two, |got| got.len() > all + all / 10));
-        assert!((0..DATAGRAMS).all(|number| doubled.contains(&number)), "{way:?}");
+        let doubled = exchange(&one, &two, |got| {
+            let numbers = numbers(got);
+            numbers.len() > all + all / 10 && (0..DATAGRAMS).all(|number| numbers.contains(&number))
+        });
+        assert!(doubled.len() < 2 * all, "{way:?}");
         calm();
 
         disturb(Disturbance { damaged: 2_000, ..Disturbance::default() });
-        let whole = |bytes: &Vec<u8>| (0..DATAGRAMS).any(|number| datagram(number) == *bytes);
+        let whole = |bytes: &[u8]| datagram(u16::from_be_bytes([bytes[0], bytes[1]])) == bytes;
         let damaged = exchange(&one, &two, |got| got.len() >= all);
         let broken = damaged.iter().filter(|(bytes, _)| !whole(bytes)).count();
         let counts = calm();
@@ -159,7 +162,7 @@ fn a_stream_through_an_element_comes_whole() {
     network.disturb(&two, Way::To, disturbance, 8).expect("it can be disturbed");
     let listener = two.inside(|| TcpListener::bind((two.address, 0))).expect("a port is free");
     let to: SocketAddr = listener.local_addr().expect("it is bound");
-    let sent: Vec<u8> = (0..2_000_000_u32).map(|at| (at % 251).to_le_bytes()[0]).collect();
+    let sent: Vec<u8> = (0..500_000_u32).map(|at| (at % 251).to_le_bytes()[0]).collect();
     let got = std::thread::scope(|scope| {
         let server = scope.spawn(|| {
             let mut got = Vec::new();
