@@ -143,22 +143,26 @@ fn marker_text(record: &Record<'_>) -> String {
 }
 
 fn producer_line(id: i64, state: &ProducerState) -> String {
-    let (first, last) = (state.batches().next(), state.batches().next_back());
-    let newest = |of: &dyn Fn(&log_engine_core::BatchWindow) -> i64, none: i64| last.map_or(none, of);
-    format!(
-        "producerId: {id} producerEpoch: {} coordinatorEpoch: {} currentTxnFirstOffset: {} lastTimestamp: {} \
-         firstSequence: {} lastSequence: {} lastOffset: {} offsetDelta: {} timestamp: {} batches: {}",
+    let mut line = format!(
+        "producerId: {id} producerEpoch: {} coordinatorEpoch: {} currentTxnFirstOffset: {} lastTimestamp: {} ",
         state.epoch,
         state.coordinator_epoch,
         optional(state.txn_first_offset),
         state.last_timestamp,
-        newest(&|batch| i64::from(batch.first_sequence()), -1),
-        newest(&|batch| i64::from(batch.last_sequence), -1),
-        newest(&|batch| batch.last_offset, -1),
-        newest(&|batch| i64::from(batch.offset_delta), 0),
-        newest(&|batch| batch.timestamp, -1),
-        first.map_or(0, |_| state.batches().len()),
-    )
+    );
+    // Of one that has only ended a transaction in its epoch there is no batch.
+    if let Some(newest) = state.batches().next_back() {
+        line.push_str(&format!(
+            "firstSequence: {} lastSequence: {} lastOffset: {} offsetDelta: {} timestamp: {} ",
+            newest.first_sequence(),
+            newest.last_sequence,
+            newest.last_offset,
+            newest.offset_delta,
+            newest.timestamp,
+        ));
+    }
+    line.push_str(&format!("batches: {}", state.batches().len()));
+    line
 }
 
 fn seal_lines(seal: &Seal) -> Vec<String> {
