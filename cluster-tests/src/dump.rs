@@ -1,12 +1,67 @@
-//! What Apache Kafka's dump-log tool says of the files of a partition: an outside check of the formats on disk.
+//! What Apache Kafka's dump-log tool says of the files of a partition: an outside check of the formats on disk, and of what
+//! `weir log` says of them.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use serde_json::Value;
+
+use crate::clients::weir_output;
 use crate::oracle::tools;
 
 /// Words with which the tool reports something that does not fit.
 const COMPLAINTS: &[&str] = &["ismatch", "out of order", "corrupt", "isvalid: false", "Exception"];
+
+/// What entries begin with; everything else is about the file as a whole.
+const ENTRIES: &[&str] =
+    &["baseOffset: ", "| offset: ", "offset: ", "timestamp: ", "producerId: ", "version: "];
+
+/// Runs `weir log`, which asks no server; says whether it found everything sound, and all that it wrote.
+pub fn weir_log(args: &[&str]) -> (bool, String) {
+    let output = weir_output("127.0.0.1:1", &[&["log"], args].concat(), b"");
+    let text = [output.stdout, output.stderr].concat();
+    (output.status.success(), String::from_utf8(text).expect("text"))
+}
+
+/// What `weir log verify` says of the logs in a directory; its exit code must fit.
+pub fn verify(dir: &Path) -> Value {
+    let (sound, text) = weir_log(&["verify", "--output", "json", &dir.display().to_string()]);
+    let document = text.lines().next().and_then(|line| serde_json::from_str(line).ok());
+    let document: Value = document.unwrap_or_else(|| panic!("no JSON: {text}"));
+    let logs = document.as_array().unwrap_or_else(|| panic!("no list: {text}"));
+    assert_eq!(sound, logs.iter().all(|l| l["state"] == "sound" || l["state"] == "note"), "{text}");
+    document
+}
+
+/// Has both tools tell every file of a partition that both know, and fails where they differ; how many entries there are, by
+/// the kind of file.
+pub fn compare_dumps(dir: &Path) -> BTreeMap<&'static str, usize> {
+    ["log", "index", "timeindex", "txnindex", "snapshot"]
+        .into_iter()
+        .map(|kind| {
+            let paths = files(dir, kind);
+            let theirs = entries(&run(&["--print-data-log", "--deep-iteration"], &paths));
+            let names: Vec<String> = paths.iter().map(|path| path.display().to_string()).collect();
+            let mut args = vec!["dump", "--records"];
+            args.extend(names.iter().map(String::as_str));
+            let (sound, ours) = if paths.is_empty() { (true, String::new()) } else { weir_log(&args) };
+            assert!(sound, "{kind} files of {}: {ours}", dir.display());
+            let ours = entries(&ours);
+            for (nth, (theirs, ours)) in theirs.iter().zip(&ours).enumerate() {
+                assert_eq!(ours, theirs, "{kind} files of {}, entry {nth}", dir.display());
+            }
+            assert_eq!(ours.len(), theirs.len(), "{kind} files of {}", dir.display());
+            (kind, ours.len())
+        })
+        .collect()
+}
+
+fn entries(text: &str) -> Vec<String> {
+    let entry = |line: &&str| ENTRIES.iter().any(|begin| line.starts_with(begin));
+    // Behind the newest batch of a producer, Kafka's tool knows of none.
+    text.lines().filter(entry).map(|l| l.split(" batches: ").next().unwrap_or(l).to_owned()).collect()
+}
 
 /// A partition's folder as the tool reads it.
 #[derive(Debug, Default)]
@@ -142,8 +197,8 @@ fn count_lines(text: &str, begin: &str) -> usize {
     text.lines().filter(|line| line.starts_with(begin)).count()
 }
 
-/// Files with this extension, by name, which is by base offset.
-fn files(dir: &Path, extension: &str) -> Vec<PathBuf> {
+/// Files of a partition with this extension, by name, which is by base offset.
+pub fn files(dir: &Path, extension: &str) -> Vec<PathBuf> {
     let entries = fs::read_dir(dir).unwrap_or_else(|error| panic!("list {}: {error}", dir.display()));
     let mut files: Vec<PathBuf> = entries
         .flatten()

@@ -116,6 +116,11 @@ impl Daemon {
         format!("{}-{}", self.role, self.id)
     }
 
+    /// Gives a storage node another setting, `key=value` as `--set` takes it, for its next start.
+    pub fn set(&mut self, setting: &str) {
+        self.args.extend(["--set".to_owned(), setting.to_owned()]);
+    }
+
     /// Where metrics and health are served.
     pub fn http(&self) -> SocketAddr {
         let port = match self.role {
@@ -553,10 +558,8 @@ fn daemon(role: Role, id: usize, host: Host, dir: &Path, shape: &Shape) -> Daemo
     let http = daemon.http();
     match role {
         Role::StorageNode => {
-            daemon.args.extend(["--set".to_owned(), format!("http.address={http}")]);
-            for setting in &shape.node_settings {
-                daemon.args.extend(["--set".to_owned(), setting.clone()]);
-            }
+            daemon.set(&format!("http.address={http}"));
+            shape.node_settings.iter().for_each(|setting| daemon.set(setting));
         }
         Role::Controller => {
             daemon.args.extend(["--http".to_owned(), http.to_string()]);

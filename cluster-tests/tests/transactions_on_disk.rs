@@ -1,22 +1,31 @@
 //! Transactions in a log, as stock clients and tools see them. They are written into the files of a stopped node, as
-//! producers and their coordinator would have them written.
+//! producers and their coordinator would have them written. One of the two logs is compacted by the node then.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use cluster_tests::clients::{kafka_tool, kcat};
-use cluster_tests::dump::{dump_transactions, partition_dirs};
+use cluster_tests::clock::wait_until;
+use cluster_tests::dump::{compare_dumps, dump_transactions, files, partition_dirs, verify};
 use cluster_tests::local_cluster::WeirDev;
 use log_engine::{DataDir, DataDirOptions, Log, LogConfig, LogName, RealDisk};
-use records::{BatchBuilder, BatchHeader, EndMarker};
+use records::{BatchBuilder, BatchHeader, Compression, EndMarker};
 use uuid::Uuid;
 
 const TOPIC: &str = "transacted";
+const COMPACTED: &str = "compacted";
 const BATCHES: usize = 3_000;
 const SEED: u64 = 20_261_130;
 const PRODUCERS: usize = 5;
+const KEYS: u64 = 150;
 const NOW: i64 = 1_700_000_000_000;
+const CODECS: [Compression; 5] =
+    [Compression::None, Compression::Gzip, Compression::Snappy, Compression::Lz4, Compression::Zstd];
+/// How long the node may take to compact on a busy machine.
+const COMPACTED_LIMIT: Duration = Duration::from_secs(60);
 
 /// xorshift64*.
 struct Random(u64);
@@ -30,26 +39,41 @@ impl Random {
     }
 }
 
+/// A record: its offset, its key, its value (empty: deletes the key).
+type Record = (i64, String, String);
+
 /// What one producer has written since its last marker.
 #[derive(Default)]
 struct Open {
     first_offset: Option<i64>,
     sequence: i32,
-    values: Vec<(i64, String)>,
+    records: Vec<Record>,
 }
 
 /// What was written.
 #[derive(Default)]
 struct Written {
-    /// Offset and value of every committed record.
-    committed: Vec<(i64, String)>,
-    /// Offset and value of every record.
-    all: Vec<(i64, String)>,
+    committed: Vec<Record>,
+    all: Vec<Record>,
     /// Producer, first and last offset, of every aborted transaction.
     aborted: Vec<[i64; 3]>,
     markers: Vec<(i64, bool)>,
     /// Producer and first offset of open transactions.
     open: Vec<[i64; 2]>,
+}
+
+impl Written {
+    fn last_stable(&self) -> i64 {
+        self.open.iter().map(|open| open[1]).min().expect("some are open")
+    }
+
+    /// What a reader of what is committed gets, in order.
+    fn stable(&self) -> Vec<Record> {
+        let end = self.last_stable();
+        let mut stable: Vec<Record> = self.committed.iter().filter(|(at, ..)| *at < end).cloned().collect();
+        stable.sort_unstable();
+        stable
+    }
 }
 
 fn append(log: &mut Log, mut batch: Vec<u8>, epoch: i32) -> i64 {
@@ -61,6 +85,28 @@ fn append(log: &mut Log, mut batch: Vec<u8>, epoch: i32) -> i64 {
     offset
 }
 
+/// Appends a batch of up to three records.
+fn append_records(log: &mut Log, random: &mut Random, n: usize, producer: Option<(i64, i32)>) -> Vec<Record> {
+    let mut builder = BatchBuilder::new().compression(CODECS[n % CODECS.len()]);
+    if let Some((id, sequence)) = producer {
+        builder = builder.producer(id, 0, sequence).transactional();
+    }
+    let mut records = Vec::new();
+    for i in 0..1 + i64::try_from(random.below(3)).expect("small") {
+        let key = format!("key{}", random.below(KEYS));
+        let value = match random.below(10) {
+            0 => String::new(),
+            _ => format!("{n}-{i}-{}", "x".repeat(usize::try_from(random.below(60)).expect("small"))),
+        };
+        let bytes = Some(value.as_bytes()).filter(|bytes| !bytes.is_empty());
+        builder.push(NOW, Some(key.as_bytes()), bytes, &[]).expect("small");
+        records.push((log.end() + i, key, value));
+    }
+    let epoch = log.epochs().latest().expect("a record was produced").epoch;
+    append(log, builder.build(), epoch);
+    records
+}
+
 /// Interleaved transactions of a few producers, and records beside them.
 fn write_transactions(log: &mut Log) -> Written {
     let mut random = Random(SEED);
@@ -69,13 +115,10 @@ fn write_transactions(log: &mut Log) -> Written {
     let epoch = log.epochs().latest().expect("a record was produced").epoch;
     for n in 0..BATCHES {
         let at = usize::try_from(random.below(PRODUCERS as u64 + 1)).expect("small");
-        let value = format!("{n}-{}", "x".repeat(usize::try_from(random.below(60)).expect("small")));
         let Some(producer) = producers.get_mut(at) else {
-            let mut builder = BatchBuilder::new();
-            builder.push(NOW, None, Some(value.as_bytes()), &[]).expect("small");
-            let offset = append(log, builder.build(), epoch);
-            written.committed.push((offset, value.clone()));
-            written.all.push((offset, value));
+            let records = append_records(log, &mut random, n, None);
+            written.committed.extend_from_slice(&records);
+            written.all.extend(records);
             continue;
         };
         let id = 1_000 + i64::try_from(at).expect("small");
@@ -87,21 +130,19 @@ fn write_transactions(log: &mut Log) -> Written {
             written.markers.push((offset, is_commit));
             let first = producer.first_offset.take().expect("it is open");
             match is_commit {
-                true => written.committed.append(&mut producer.values),
+                true => written.committed.append(&mut producer.records),
                 false => {
-                    producer.values.clear();
+                    producer.records.clear();
                     written.aborted.push([id, first, offset]);
                 }
             }
             continue;
         }
-        let mut builder = BatchBuilder::new().producer(id, 0, producer.sequence).transactional();
-        builder.push(NOW, None, Some(value.as_bytes()), &[]).expect("small");
-        let offset = append(log, builder.build(), epoch);
-        producer.sequence += 1;
-        producer.first_offset.get_or_insert(offset);
-        producer.values.push((offset, value.clone()));
-        written.all.push((offset, value));
+        let records = append_records(log, &mut random, n, Some((id, producer.sequence)));
+        producer.sequence += i32::try_from(records.len()).expect("small");
+        producer.first_offset.get_or_insert(records[0].0);
+        producer.records.extend_from_slice(&records);
+        written.all.extend(records);
     }
     for (at, producer) in (0..).zip(&producers) {
         written.open.extend(producer.first_offset.map(|first| [1_000 + at, first]));
@@ -125,29 +166,36 @@ fn open_data_dir(path: &Path) -> DataDir {
     DataDir::open(Arc::new(RealDisk), path, &options).expect("the node has stopped")
 }
 
-#[test]
-fn stock_consumers_see_exactly_what_was_committed() {
-    let mut dev = WeirDev::start("transactions_on_disk");
-    let at = dev.bootstrap();
-    // The records are of a time that any retention is over for.
-    let create = ["--create", "--topic", TOPIC, "--partitions", "1", "--config", "retention.ms=-1"];
-    kafka_tool("kafka-topics", &at, &create, b"");
-    kcat(&at, &["-P", "-t", TOPIC], b"the first record");
-    assert!(dev.stop().success());
+/// Directories of partitions by topic, each of which has its topic's name for its first record.
+fn dirs_by_topic(data: &Path) -> BTreeMap<&'static str, PathBuf> {
+    let first = |dir: &PathBuf| fs::read(dir.join("00000000000000000000.log")).expect("it is there");
+    let is_of = |dir: &PathBuf, topic: &str| first(dir).windows(topic.len()).any(|b| b == topic.as_bytes());
+    let dirs = partition_dirs(data);
+    let of = |topic| dirs.iter().find(|dir| is_of(dir, topic)).expect("the topic has a directory").clone();
+    [TOPIC, COMPACTED].map(|topic| (topic, of(topic))).into()
+}
 
-    let dirs = partition_dirs(dev.data());
-    assert_eq!(dirs.len(), 1, "{dirs:?}");
-    let name = dirs[0].file_name().and_then(|name| LogName::parse(&name.to_string_lossy()));
-    let data = open_data_dir(dirs[0].parent().expect("a partition lies in a data directory"));
-    // Many segments, so that transactions reach from one into others.
-    let config = LogConfig { segment_bytes: 32 << 10, ..LogConfig::default() };
-    let (mut log, _) = Log::open(&data, name.expect("a partition's name"), config, NOW).expect("healthy");
-    let written = write_transactions(&mut log);
-    log.close().expect("the disk works");
+fn fill(dirs: &BTreeMap<&'static str, PathBuf>) -> BTreeMap<&'static str, Written> {
+    let data = open_data_dir(dirs[TOPIC].parent().expect("a partition lies in a data directory"));
+    let mut by_topic = BTreeMap::new();
+    for (topic, dir) in dirs {
+        let name = dir.file_name().and_then(|name| LogName::parse(&name.to_string_lossy()));
+        // Many segments, so that transactions reach from one into others.
+        let config = LogConfig { segment_bytes: 32 << 10, ..LogConfig::default() };
+        let (mut log, _) = Log::open(&data, name.expect("a partition's name"), config, NOW).expect("healthy");
+        let mut written = write_transactions(&mut log);
+        log.close().expect("the disk works");
+        let first = (0, "name".to_owned(), (*topic).to_owned());
+        written.committed.push(first.clone());
+        written.all.insert(0, first);
+        by_topic.insert(*topic, written);
+    }
     data.close_clean().expect("the disk works");
-    drop(data);
+    by_topic
+}
 
-    let dump = dump_transactions(&dirs[0]);
+fn check_dump(dir: &Path, written: &Written) {
+    let dump = dump_transactions(dir);
     assert_eq!(dump.markers, written.markers);
     let aborted: Vec<[i64; 3]> = dump.aborted.iter().map(|a| [a[0], a[1], a[2]]).collect();
     assert!(aborted.len() > 100 && aborted == written.aborted, "{} are in the indexes", aborted.len());
@@ -156,30 +204,92 @@ fn stock_consumers_see_exactly_what_was_committed() {
     assert!(!open.is_empty());
     assert_eq!(open, written.open);
     assert!(dump.producers.iter().all(|p| p[1] == 3), "{:?}", dump.producers);
+}
+
+/// Everything that librdkafka reads.
+fn read(at: &str, topic: &str, isolation: &str) -> Vec<Record> {
+    let isolation = format!("isolation.level={isolation}");
+    let args = ["-C", "-t", topic, "-o", "beginning", "-e", "-f", "%o\t%k\t%s\n", "-X", &isolation];
+    let text = kcat(at, &args, b"");
+    let record = |line: &str| -> Option<Record> {
+        let mut fields = line.split('\t').map(str::to_owned);
+        Some((fields.next()?.parse().ok()?, fields.next()?, fields.next()?))
+    };
+    text.lines().map(|line| record(line).unwrap_or_else(|| panic!("not a record: {line}"))).collect()
+}
+
+fn map_of(records: &[Record]) -> BTreeMap<&str, &str> {
+    let mut map = BTreeMap::new();
+    for (_, key, value) in records {
+        match value.as_str() {
+            "" => _ = map.remove(key.as_str()),
+            value => _ = map.insert(key.as_str(), value),
+        }
+    }
+    map
+}
+
+fn create(at: &str, topic: &str, configs: &[&str]) {
+    let mut args = vec!["--create", "--topic", topic, "--partitions", "1"];
+    args.extend(configs.iter().flat_map(|config| ["--config", config]));
+    kafka_tool("kafka-topics", at, &args, b"");
+    kcat(at, &["-P", "-t", topic, "-K", ":"], format!("name:{topic}").as_bytes());
+}
+
+#[test]
+fn stock_consumers_and_tools_see_exactly_what_was_committed() {
+    let mut dev = WeirDev::start("transactions_on_disk");
+    let at = dev.bootstrap();
+    // The records are of a time that any retention is over for.
+    create(&at, TOPIC, &["retention.ms=-1"]);
+    create(&at, COMPACTED, &["cleanup.policy=compact", "min.cleanable.dirty.ratio=0.01"]);
+    let eager = ["--alter", "--entity-type", "brokers", "--entity-default", "--add-config"];
+    kafka_tool("kafka-configs", &at, &[&eager[..], &["log.cleaner.backoff.ms=100"]].concat(), b"");
+    assert!(dev.stop().success());
+    let dirs = dirs_by_topic(dev.data());
+    let by_topic = fill(&dirs);
+    for (topic, dir) in &dirs {
+        check_dump(dir, &by_topic[topic]);
+        assert!(compare_dumps(dir)["txnindex"] > 100);
+    }
 
     dev.start_again();
-    let last_stable = written.open.iter().map(|open| open[1]).min().expect("some are open");
-    let mut committed: Vec<(i64, String)> = vec![(0, "the first record".to_owned())];
-    committed.extend(written.committed.into_iter().filter(|(offset, _)| *offset < last_stable));
-    committed.sort_unstable();
-    let read = |isolation: &str| -> Vec<(i64, String)> {
-        let isolation = format!("isolation.level={isolation}");
-        let args = ["-C", "-t", TOPIC, "-o", "beginning", "-e", "-f", "%o\t%s\n", "-X", &isolation];
-        let text = kcat(&at, &args, b"");
-        let lines = text.lines().map(|line| line.split_once('\t').expect("two fields"));
-        lines.map(|(offset, value)| (offset.parse().expect("a number"), value.to_owned())).collect()
-    };
-    assert!(read("read_committed") == committed, "librdkafka reads what was committed");
-    let mut all = vec![(0, "the first record".to_owned())];
-    all.extend(written.all);
-    assert!(read("read_uncommitted") == all, "and everything if it is asked to");
-
+    let written = &by_topic[TOPIC];
+    let committed = written.stable();
+    assert!(read(&at, TOPIC, "read_committed") == committed, "librdkafka reads what was committed");
+    assert!(read(&at, TOPIC, "read_uncommitted") == written.all, "and everything if it is asked to");
     let count = committed.len().to_string();
     let args = ["--topic", TOPIC, "--from-beginning", "--max-messages", &count, "--timeout-ms", "20000"];
     let isolation = ["--isolation-level", "read_committed", "--formatter-property", "print.offset=true"];
     let text = kafka_tool("kafka-console-consumer", &at, &[&args[..], &isolation[..]].concat(), b"");
     let lines: Vec<String> = text.lines().map(str::to_owned).collect();
+    let shown = |value: &str| if value.is_empty() { "null".to_owned() } else { value.to_owned() };
     let expected: Vec<String> =
-        committed.iter().map(|(offset, value)| format!("Offset:{offset}\t{value}")).collect();
+        committed.iter().map(|(offset, _, value)| format!("Offset:{offset}\t{}", shown(value))).collect();
     assert!(lines == expected, "Kafka's Java client reads what was committed: {:?}", lines.first());
+    check_compacted(&mut dev, &dirs[COMPACTED], &by_topic[COMPACTED]);
+}
+
+/// The other log is compacted up to the first open transaction: the map is the same, both tools tell the same of the files.
+fn check_compacted(dev: &mut WeirDev, dir: &Path, written: &Written) {
+    let (at, committed) = (dev.bootstrap(), written.stable());
+    let compacted = wait_until(COMPACTED_LIMIT, || {
+        let left = read(&at, COMPACTED, "read_uncommitted");
+        (left.len() < written.all.len() / 4).then_some(())
+    });
+    assert!(compacted.is_some(), "too little was compacted: {:?}", files(dir, "log"));
+    let check = |when: &str| {
+        let left = read(&at, COMPACTED, "read_committed");
+        let all: BTreeSet<&Record> = committed.iter().collect();
+        assert!(left.iter().all(|record| all.contains(record)), "{when}: as they were written");
+        assert_eq!(map_of(&left), map_of(&committed), "{when}");
+    };
+    check("compacted");
+    assert!(dev.stop().success());
+    let compared = compare_dumps(dir);
+    assert!(compared["log"] > 0 && compared["txnindex"] > 0, "{compared:?}");
+    let document = verify(dir);
+    assert_eq!(document[0]["state"], "sound", "{document}");
+    dev.start_again();
+    check("after a restart");
 }

@@ -1,18 +1,31 @@
-//! Records that were kept long enough, or deleted by a client, go from every copy, and readers learn where the log begins now.
+//! Records that were kept long enough, or deleted by a client, go from every copy, whatever their timestamps say (T-114), and
+//! readers learn where the log begins now.
 
 use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
+use bytes::Bytes;
 use cluster_tests::clients::{kafka_tool, kcat};
-use cluster_tests::clock::wait_until;
+use cluster_tests::clock::{unix_ms, wait_until};
 use cluster_tests::replicated_cluster::{ReplicatedCluster, Role, Shape};
 use cluster_tests::run_dir::RunDir;
+use kafka_wire::{Client, ClientConfig};
+use kafka_wire_core::messages::produce::{PartitionProduceData, ProduceRequest, TopicProduceData};
+use kafka_wire_core::{ErrorCode, Records};
+use records::BatchBuilder;
 
 /// How long a change may take to be everywhere on a busy machine.
 const SEEN_LIMIT: Duration = Duration::from_secs(60);
 
-/// Names of files of the only topic in a node's data directory.
+const YEAR_MS: i64 = 365 * 24 * 3_600_000;
+/// Of a record in each partition of a topic whose timestamps are hostile.
+const HOSTILE: [&str; 5] = ["in 100 years", "i64::MAX", "-1", "0", "now"];
+const RECORD_BYTES: usize = 200_000;
+/// The last version that names topics.
+const PRODUCE: i16 = 12;
+
+/// Names of files of the topics in a node's data directory.
 fn files(data: &Path) -> Vec<String> {
     let directories =
         fs::read_dir(data).into_iter().flatten().flatten().filter(|entry| entry.path().is_dir());
@@ -80,4 +93,90 @@ fn what_goes_goes_from_every_copy() {
     kafka_tool("kafka-configs", &bootstrap, &keep, b"");
     produce(&bootstrap, 10..12);
     assert_eq!(read_from(&bootstrap, "2"), "10:10 11:11 ");
+}
+
+fn create(bootstrap: &str, topic: &str, configs: &[&str]) {
+    // Node 1 leads, so that records can be sent to it without asking.
+    let assignment = vec!["1:2:3"; HOSTILE.len()].join(",");
+    let mut args = vec!["--create", "--topic", topic, "--replica-assignment", &assignment];
+    args.extend(configs.iter().flat_map(|config| ["--config", config]));
+    kafka_tool("kafka-topics", bootstrap, &args, b"");
+}
+
+/// Sends to each partition a record with another timestamp, as no client library would; what the node answers.
+fn produce_hostile(leader: &str, topic: &str) -> Vec<ErrorCode> {
+    let now = unix_ms();
+    let timestamps = [now + 100 * YEAR_MS, i64::MAX, -1, 0, now];
+    let partition = |(index, timestamp)| {
+        let mut batch = BatchBuilder::new();
+        batch.push(timestamp, None, Some(&[b'x'; RECORD_BYTES]), &[]).expect("small");
+        PartitionProduceData { index, records: Some(Records::Bytes(Bytes::from(batch.build()))) }
+    };
+    let data = TopicProduceData {
+        name: topic.into(),
+        partition_data: (0..).zip(timestamps).map(partition).collect(),
+        ..TopicProduceData::default()
+    };
+    let request =
+        ProduceRequest { acks: -1, timeout_ms: 30_000, topic_data: vec![data], ..ProduceRequest::default() };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let response = runtime.block_on(async {
+        let config = ClientConfig::new(vec![leader.parse().expect("an address")]);
+        let client = Client::connect(config).await.expect("the node is up");
+        let connection = client.any().await.expect("the node is up");
+        connection.call_version(&request, PRODUCE).await.expect("it answers")
+    });
+    let partitions = response.responses.into_iter().flat_map(|topic| topic.partition_responses);
+    let mut answers: Vec<_> = partitions.map(|p| (p.index, p.error_code)).collect();
+    answers.sort_unstable_by_key(|(index, _)| *index);
+    answers.into_iter().map(|(_, error)| error).collect()
+}
+
+fn bytes_of_segments(data: &Path) -> u64 {
+    let dirs = fs::read_dir(data).into_iter().flatten().flatten();
+    let files = dirs.flat_map(|dir| fs::read_dir(dir.path()).into_iter().flatten().flatten());
+    let segments = files.filter(|file| file.file_name().to_string_lossy().contains(".log"));
+    segments.filter_map(|file| file.metadata().ok()).map(|metadata| metadata.len()).sum()
+}
+
+#[test]
+fn no_timestamp_keeps_records_of_an_idle_topic_for_ever_or_lets_them_go_early() {
+    let run_dir = RunDir::new("hostile-timestamps");
+    let settings = vec!["kafka.log.retention.check.interval.ms=200".to_owned()];
+    let shape = Shape { controllers: 1, node_settings: settings, ..Shape::default() };
+    let mut cluster = ReplicatedCluster::start(run_dir.path(), &shape).expect("loopback needs no permission");
+    let (bootstrap, leader) = (cluster.bootstrap(), cluster.node(1).kafka());
+    let any_time = "message.timestamp.after.max.ms=9223372036854775807";
+    create(&bootstrap, "refused", &["file.delete.delay.ms=100"]);
+    create(&bootstrap, "idle", &[any_time, "retention.ms=-1", "file.delete.delay.ms=100"]);
+    create(&bootstrap, "kept", &[any_time, "file.delete.delay.ms=100"]);
+
+    let answers = produce_hostile(&leader, "refused");
+    let (far, near) = (ErrorCode::InvalidTimestamp, ErrorCode::None);
+    assert_eq!(answers, [far, far, near, near, near], "timestamps {HOSTILE:?}, as no config allows them");
+    for topic in ["idle", "kept"] {
+        assert_eq!(produce_hostile(&leader, topic), [near; HOSTILE.len()], "{topic}");
+    }
+    let count = |topic: &str| {
+        let read = kcat(&bootstrap, &["-C", "-t", topic, "-o", "beginning", "-e", "-f", "%p "], b"");
+        read.split_whitespace().count()
+    };
+    assert_eq!(count("idle"), HOSTILE.len());
+
+    // From now on nobody writes, and the only segment of each partition is the one that takes appends.
+    let alter = ["--alter", "--topic", "idle", "--add-config", "retention.ms=1000"];
+    kafka_tool("kafka-configs", &bootstrap, &alter, b"");
+    // Of the other two topics only the record of 1970 is as old as it says; it is older than a week.
+    let (kept, refused) = (4, 2);
+    let left = RECORD_BYTES as u64 * (kept + refused) as u64;
+    for node in cluster.daemons().iter().filter(|daemon| daemon.role == Role::StorageNode) {
+        let mut seen = 0;
+        let freed = wait_until(SEEN_LIMIT, || {
+            seen = bytes_of_segments(&node.data);
+            (seen < left + RECORD_BYTES as u64).then_some(())
+        });
+        assert!(freed.is_some(), "{} still has {seen} bytes: {:?}", node.name(), files(&node.data));
+        assert!(seen >= left, "{} has {seen} bytes, what is kept for a week are {left}", node.name());
+    }
+    assert_eq!((count("idle"), count("kept"), count("refused")), (0, kept, refused));
 }
