@@ -153,7 +153,9 @@ pub fn run_with(
     // Nodes look for damage all the time.
     let node_settings = vec![format!("limits.scrub_period_ms={SCRUB_PERIOD_MS}")];
     let disk_mib = Some(DISK_MIB);
-    let needs_failing = plan.faults.iter().any(|fault| fault.needs_failing_disk());
+    // Whoever has a storm of his own takes no time for the faults of the plan.
+    let needs_failing =
+        !plan.duration.is_zero() && plan.faults.iter().any(|fault| fault.needs_failing_disk());
     let failing_disk = needs_failing.then(|| 1 + usize::try_from(plan.seed % 3).unwrap_or_default());
     let shape = Shape {
         disk_mib,
