@@ -19,7 +19,7 @@ use log_engine_core::compact::CompactionPolicy;
 use log_engine_core::retention::RetentionLimits;
 use log_engine_core::{AbortedIndex, producer_snapshot};
 use records::{BatchHeader, Compression};
-use support::{AtOnce, PrintOnPanic, Random, TestBatch, check_transactions};
+use support::{AtOnce, PrintOnPanic, Random, TestBatch, check_lookups, check_transactions};
 use uuid::Uuid;
 
 const NAME: LogName = LogName { topic_id: Uuid::from_u128(77), partition: 4 };
@@ -33,12 +33,14 @@ const END: &str = "<!-- end of table -->\n";
 const DAMAGES: [&str; 5] = ["a bit flips", "cut short", "missing", "an older version", "a block of zeros"];
 
 /// The files: what they are, and which one of them is damaged.
-const KINDS: [(&str, Pick); 20] = [
+const KINDS: [(&str, Pick); 22] = [
     ("`.log`, sealed", Pick::Segment("log", 3)),
     ("`.log`, taking appends, below the flushed end", Pick::Last("log")),
     ("`.log`, sealed, of a compacted log with gaps", Pick::Compacted("log")),
     ("`.index`, sealed", Pick::Segment("index", 3)),
     ("`.timeindex`, sealed", Pick::Segment("timeindex", 3)),
+    ("`.index`, taking appends", Pick::Last("index")),
+    ("`.timeindex`, taking appends", Pick::Last("timeindex")),
     ("`.txnindex`, sealed", Pick::Sealed("txnindex")),
     ("`.appendtimes`", Pick::Segment("appendtimes", 3)),
     ("`.seal`", Pick::Segment("seal", 3)),
@@ -304,6 +306,7 @@ impl World {
             return "the checksum of the batch stops a reader".to_owned();
         }
         let rebuilt_by_scrub = all_files(&self.disk) != before;
+        check_lookups(&log, &self.batches, &mut Random::new(10), 60);
         check_transactions(&log, &self.batches, 0, &mut Random::new(9), 30).unwrap();
         match pick {
             Pick::Directory("boot-id") if machine_restarted => {
@@ -329,6 +332,9 @@ impl World {
             }
             Pick::Segment("snapshot", _) if !rebuilt_by_scrub => {
                 "what it does not tell is read from the batches when it is needed".to_owned()
+            }
+            Pick::Last("index" | "timeindex") if report.indexes_rebuilt == 0 => {
+                "each entry is compared with its batch when it is used".to_owned()
             }
             Pick::Mark("write-failed") if report.was_poisoned => "the log is copied into new files".to_owned(),
             Pick::Segment(..)

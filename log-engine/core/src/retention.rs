@@ -60,8 +60,10 @@ pub fn expired(
     now_ms: Option<i64>,
     mut counts_from: impl FnMut(usize) -> i64,
 ) -> Option<Expiry> {
-    let may_go = |segment: &SegmentExtent| segment.end <= high_watermark && segment.bytes > 0;
-    let may_go = segments.iter().take_while(|segment| may_go(segment)).count();
+    // An empty one in the middle is what a cut into a compacted log has left.
+    let is_empty_last = segments.last().is_some_and(|last| last.bytes == 0);
+    let may_go = &segments[..segments.len() - usize::from(is_empty_last)];
+    let may_go = may_go.iter().take_while(|segment| segment.end <= high_watermark).count();
     let too_old = match (limits.ms, now_ms) {
         (Some(ms), Some(now_ms)) => {
             (0..may_go).take_while(|&at| now_ms.saturating_sub(counts_from(at)) > ms).count()
@@ -75,7 +77,10 @@ pub fn expired(
         surplus = left.unwrap_or(surplus);
         left.is_some()
     };
-    let too_much = segments[..may_go].iter().take_while(fits).count();
+    let too_much = match limits.bytes {
+        Some(bytes) if total > bytes => segments[..may_go].iter().take_while(fits).count(),
+        Some(_) | None => 0,
+    };
     let gone = too_old.max(too_much);
     let last = gone.checked_sub(1)?;
     let reason = if too_much > too_old { ExpiryReason::Size } else { ExpiryReason::Age };
@@ -165,6 +170,15 @@ mod tests {
         assert_eq!(expired(&by_age(0), &log, 10, Some(NOW), |_| 0).map(|e| e.segments), Some(1));
     }
 
+    #[test]
+    fn an_empty_segment_in_the_middle_holds_nothing_back() {
+        let log = segments(&[(10, 0), (20, 100), (30, 100), (40, 0), (50, 50)]);
+        assert_eq!(expired(&by_age(5), &log, 50, Some(NOW), |_| 0).map(|e| e.segments), Some(5));
+        assert_eq!(expired(&by_size(120), &log, 50, None, |_| 0).map(|e| e.segments), Some(2));
+        assert_eq!(expired(&by_size(250), &log, 50, None, |_| 0), None);
+        assert_eq!(expired(&RetentionLimits::default(), &log, 50, Some(NOW), |_| 0), None);
+    }
+
     /// Whatever the sizes, times, limits and marks: nothing at or above the high watermark goes, only a prefix of whole
     /// segments, everything that is due, nothing that is not, and a second look finds nothing more.
     #[test]
@@ -180,7 +194,7 @@ mod tests {
             let log: Vec<SegmentExtent> = (0..count)
                 .map(|at| {
                     end += 1 + random(20) as i64;
-                    let empty = at + 1 == count && random(4) == 0;
+                    let empty = random(4) == 0;
                     SegmentExtent { end, bytes: if empty { 0 } else { 1 + random(100) } }
                 })
                 .collect();
@@ -196,8 +210,9 @@ mod tests {
             let context = format!("seed {seed}: {limits:?} {log:?} {from:?} {high_watermark} {expiry:?}");
             let bytes_from = |at: usize| log[at..].iter().map(|segment| segment.bytes).sum::<u64>();
             let old = |at: usize| limits.ms.is_some_and(|ms| now.is_some_and(|now| now - from[at] > ms));
-            let large = |at: usize| limits.bytes.is_some_and(|max| bytes_from(at + 1) >= max);
-            let may = |at: usize| log[at].end <= high_watermark && log[at].bytes > 0;
+            let large =
+                |at: usize| limits.bytes.is_some_and(|max| bytes_from(0) > max && bytes_from(at + 1) >= max);
+            let may = |at: usize| log[at].end <= high_watermark && (at + 1 < count || log[at].bytes > 0);
             if let Some(expiry) = expiry {
                 assert_eq!(expiry.start, log[gone - 1].end, "{context}");
                 assert!(expiry.start <= high_watermark, "{context}");

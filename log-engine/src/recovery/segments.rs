@@ -8,6 +8,7 @@ use std::sync::Arc;
 use super::files::Files;
 use super::{Recovery, remove_if_there};
 use log_engine_core::seal::FileSum;
+use records::BatchHeader;
 
 use crate::data_dir::TMP_SUFFIX;
 use crate::disk::{Disk, DiskFile, OpenMode};
@@ -201,6 +202,24 @@ impl Recovery<'_> {
         if !matches!(first, Ok(Some(found)) if found.header.last_offset() == index.offset) {
             return nothing(self);
         }
+        if let Some(entry) = time_index {
+            let from = match entry.offset == index.offset {
+                true => u64::from(index.position),
+                false => self.indexed_at_or_before(base, entry.offset, index_entries)?,
+            };
+            let mut scan = HeaderScan::new(self.open_log(base)?, &path, from, size, base, false);
+            let batch = loop {
+                match scan.next() {
+                    Ok(Some(found)) if found.header.last_offset() < entry.offset => {}
+                    found => break found.ok().flatten().map(|found| found.header),
+                }
+            };
+            let is_of =
+                |h: &BatchHeader| h.last_offset() == entry.offset && h.newest_timestamp() == entry.timestamp;
+            if !batch.is_some_and(|header| is_of(&header)) {
+                return nothing(self);
+            }
+        }
         let mut state = Segment::state_on_disk(
             descriptors,
             self.dir,
@@ -215,6 +234,15 @@ impl Recovery<'_> {
         }
         state.max_timestamp = time_index;
         Ok((state, u64::from(index.position)))
+    }
+
+    /// Where a walk to the batch of `offset` may begin.
+    fn indexed_at_or_before(&self, base: i64, offset: i64, count: u32) -> Result<u64, OpenError> {
+        let path = self.dir.join(file_name(base, "index"));
+        let file = self.disk.open(&path, OpenMode::Read).map_err(|e| FileError::new("open", &path, e))?;
+        let before = |entry: &IndexEntry| entry.offset <= offset;
+        let found = last_on_disk_where(&*file, &path, base, count, false, before);
+        Ok(found.map_err(|f| self.fault(f, &path))?.map_or(0, |entry| u64::from(entry.position)))
     }
 
     fn last_entry<E: Entry>(&self, base: i64, suffix: &str, count: u32) -> Result<Option<E>, OpenError> {
