@@ -8,7 +8,7 @@ use crate::{Failure, clock};
 use cluster_tests::ports::free_port;
 use cluster_tests::process::Process;
 use cluster_tests::workspace;
-use proto_types::controller_api::{AllocateProducerIds, ControllerReply, ControllerRequest, RegisterNode};
+use proto_types::controller_api::{AllocateProducerIds, ControllerReply, ControllerRequest, MayLack, RegisterNode};
 use proto_types::error::ControllerError;
 use proto_types::ids::{BrokerEpoch, DirectoryId, Incarnation, NodeId};
 use proto_types::message_kind::MessageKind;
@@ -161,7 +161,7 @@ fn registration() -> ControllerRequest {
         control_address: "127.0.0.1:1".into(),
         data_address: "127.0.0.1:2".into(),
         rack: None,
-        unflushed_lost: false,
+        may_lack: MayLack::Nothing,
     })
 }
 

@@ -224,7 +224,7 @@ fn registration(incarnation: u128) -> ControllerRequest {
         control_address: "h:1".into(),
         data_address: "h:2".into(),
         rack: None,
-        unflushed_lost: false,
+        may_lack: MayLack::Nothing,
     })
 }
 

@@ -71,7 +71,7 @@ fn registration() -> ControllerRequest {
         control_address: "h:1".into(),
         data_address: "h:2".into(),
         rack: None,
-        unflushed_lost: false,
+        may_lack: MayLack::Nothing,
     })
 }
 

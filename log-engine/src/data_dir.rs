@@ -156,6 +156,18 @@ impl DataDir {
         write_file(&*self.inner.disk, &self.inner.path, BOOT_FILE, boot.as_bytes())
     }
 
+    /// Whether how far the logs here were flushed is not known any more, because the record of it was lost or has rotted: the
+    /// end of any of them may be gone, and what is left looks whole. Says so until
+    /// [`told_of_lost_ends`](Self::told_of_lost_ends).
+    pub fn has_lost_ends(&self) -> bool {
+        self.inner.ends.is_loss_untold()
+    }
+
+    /// Writes down that whoever counts on the logs here knows that their ends were lost.
+    pub fn told_of_lost_ends(&self) -> Result<(), FileError> {
+        self.inner.ends.loss_told()
+    }
+
     /// When an earlier process last noted flushed ends here, in milliseconds since the Unix epoch; `None` in a new directory.
     pub fn last_written_ms(&self) -> Option<i64> {
         self.inner.last_written_ms

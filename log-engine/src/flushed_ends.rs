@@ -5,13 +5,14 @@
 //! or wrong are damage, bytes above it are a tail that a crash may tear. The ends of one flush round are written at
 //! the start of the next and synced now and then; lowering an end (truncation, deletion) is synced before the log is cut.
 //! If the file was ever lost, or one of the records that it began with is damaged, its successor says so for good: a log
-//! that it does not know may then not be new. Only records that were added later may be torn.
+//! that it does not know may then not be new. It also says whether those who count on the logs have yet to hear of it. Only
+//! records that were added later may be torn.
 //!
 //! The file holds room for as many records again, so that on a full disk logs can still be cut and deleted; where there is none
 //! for a new file, at a start or when the file has grown, the old one serves on.
 //!
 //! ```text
-//! header  "WEIRENDS" | version u16 = 1 | lost u8 | zero | records that follow u32 | zeros | crc u32     64 bytes
+//! header  "WEIRENDS" | version u16 = 1 | lost u8 | untold u8 | records that follow u32 | zeros | crc u32     64 bytes
 //! record  topic id 16 | partition i32 | kind u8 | snapshot u8 | zeros 2 | start i64 | flushed end i64 | active base i64 |
 //!         index entries u32 | time index entries u32 | zeros 4 | crc u32                     64 bytes, big-endian
 //! ```
@@ -81,14 +82,23 @@ struct State {
     unsynced: bool,
     /// A write or sync of the file failed: the next thing to do is to write it anew.
     broken: bool,
-    lost: bool,
+    loss: Loss,
+}
+
+/// Whether an earlier file, or a part of it, was lost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Loss {
+    Never,
+    /// Whoever counts on the logs has yet to hear of it.
+    Untold,
+    Told,
 }
 
 /// What a file says.
 pub(crate) struct Stored {
     pub(crate) ends: BTreeMap<LogName, FlushedEnd>,
     /// Others may have been known once.
-    lost: bool,
+    loss: Loss,
     /// Records that were written together with the header.
     durable: usize,
     /// The records that were added later, whole or torn.
@@ -118,14 +128,14 @@ impl FlushedEnds {
             true => None,
             false => read(disk.as_ref(), &dir.join(FILE_NAME))?,
         };
-        let (ends, lost) = match &found {
-            Some(found) => (found.ends.clone(), found.lost),
-            None => (BTreeMap::new(), !new_directory),
+        let (ends, loss) = match &found {
+            Some(found) => (found.ends.clone(), found.loss),
+            None => (BTreeMap::new(), if new_directory { Loss::Never } else { Loss::Untold }),
         };
         // To one that is cut short nothing can be added: it would look whole.
         let serves = found.filter(|found| !found.cut_short);
         let room = if serves.is_some() { Room::Needed } else { Room::Wished };
-        let ((file, records), broken) = match (write_anew(disk.as_ref(), dir, &ends, lost, room), serves) {
+        let ((file, records), broken) = match (write_anew(disk.as_ref(), dir, &ends, loss, room), serves) {
             (Err(error), Some(found)) if is_disk_full(&error.source) => {
                 tracing::warn!(%error, "no room to write the record of flushed ends anew: the old one serves on");
                 let (file, whole) = go_on_with(disk.as_ref(), dir, &found)?;
@@ -135,7 +145,7 @@ impl FlushedEnds {
             (written, _) => (written?, false),
         };
         let dirty = BTreeSet::new();
-        let state = State { ends, dirty, file, records, put_off_to: 0, unsynced: false, broken, lost };
+        let state = State { ends, dirty, file, records, put_off_to: 0, unsynced: false, broken, loss };
         Ok(FlushedEnds { disk, dir: dir.to_owned(), state: Mutex::new(state), syncing: Mutex::new(()) })
     }
 
@@ -143,7 +153,7 @@ impl FlushedEnds {
         let state = self.state.lock();
         match state.ends.get(&log) {
             Some(end) => KnownEnd::Known(*end),
-            None if state.lost => KnownEnd::Lost,
+            None if state.loss != Loss::Never => KnownEnd::Lost,
             None => KnownEnd::New,
         }
     }
@@ -261,8 +271,25 @@ impl FlushedEnds {
         self.sync()
     }
 
+    /// Whether the record of any log was lost, and nobody heard of it yet.
+    pub(crate) fn is_loss_untold(&self) -> bool {
+        self.state.lock().loss == Loss::Untold
+    }
+
+    /// Notes durably that whoever counts on the logs knows of the loss.
+    pub(crate) fn loss_told(&self) -> Result<(), FileError> {
+        let _one = self.syncing.lock();
+        let mut state = self.state.lock();
+        if state.loss != Loss::Untold {
+            return Ok(());
+        }
+        state.loss = Loss::Told;
+        // If that fails a later file may say it.
+        self.rewrite(&mut state, Room::Wished)
+    }
+
     fn rewrite(&self, state: &mut State, room: Room) -> Result<(), FileError> {
-        let (file, records) = write_anew(self.disk.as_ref(), &self.dir, &state.ends, state.lost, room)?;
+        let (file, records) = write_anew(self.disk.as_ref(), &self.dir, &state.ends, state.loss, room)?;
         state.file = file;
         state.records = records;
         state.put_off_to = 0;
@@ -301,12 +328,12 @@ fn write_anew(
     disk: &dyn Disk,
     dir: &Path,
     ends: &BTreeMap<LogName, FlushedEnd>,
-    lost: bool,
+    loss: Loss,
     room: Room,
 ) -> Result<(Arc<dyn DiskFile>, u64), FileError> {
     let path = dir.join(FILE_NAME);
     let new_path = dir.join("flushed-ends.tmp");
-    let mut bytes = header(lost, ends.len() as u32).to_vec();
+    let mut bytes = header(loss, ends.len() as u32).to_vec();
     for (log, end) in ends {
         bytes.extend_from_slice(&encode(*log, Some(end)));
     }
@@ -346,11 +373,11 @@ pub(crate) fn read(disk: &dyn Disk, path: &Path) -> Result<Option<Stored>, FileE
     };
     let (blocks, _torn) = bytes.as_chunks::<RECORD_BYTES>();
     let Some((first, records)) = blocks.split_first() else { return Ok(None) };
-    let Some((mut lost, durable)) = parse_header(first) else { return Ok(None) };
+    let Some((mut loss, durable)) = parse_header(first) else { return Ok(None) };
     let cut_short = records.len() < durable;
     if cut_short {
         tracing::error!(path = %path.display(), "the record of flushed ends is cut short");
-        lost = true;
+        loss = Loss::Untold;
     }
     let mut ends = BTreeMap::new();
     for (at, record) in records.iter().enumerate() {
@@ -364,30 +391,35 @@ pub(crate) fn read(disk: &dyn Disk, path: &Path) -> Result<Option<Stored>, FileE
             // It was synced before the file got its name: this is rot, and what it knew of its log is gone.
             None if at < durable => {
                 tracing::error!(path = %path.display(), record = at, "a record of flushed ends is damaged");
-                lost = true;
+                loss = Loss::Untold;
             }
             // Torn by a crash before it was synced: what it said is unknown, and the record before it still holds.
             None => {}
         }
     }
     let added = records.get(durable..).unwrap_or_default().concat();
-    Ok(Some(Stored { ends, lost, durable, added, cut_short }))
+    Ok(Some(Stored { ends, loss, durable, added, cut_short }))
 }
 
-fn header(lost: bool, durable: u32) -> [u8; RECORD_BYTES] {
+fn header(loss: Loss, durable: u32) -> [u8; RECORD_BYTES] {
     let mut bytes = [0; RECORD_BYTES];
     bytes[..8].copy_from_slice(MAGIC);
     bytes[8..10].copy_from_slice(&VERSION.to_be_bytes());
-    bytes[10] = u8::from(lost);
+    bytes[10] = u8::from(loss != Loss::Never);
+    bytes[11] = u8::from(loss == Loss::Untold);
     bytes[12..16].copy_from_slice(&durable.to_be_bytes());
     seal(bytes)
 }
 
 /// Whether an earlier file was lost, and how many records were written together with this header.
-fn parse_header(bytes: &[u8; RECORD_BYTES]) -> Option<(bool, usize)> {
-    let lost = bytes[10] == 1;
+fn parse_header(bytes: &[u8; RECORD_BYTES]) -> Option<(Loss, usize)> {
+    let loss = match (bytes[10], bytes[11]) {
+        (0, _) => Loss::Never,
+        (_, 1) => Loss::Untold,
+        (_, _) => Loss::Told,
+    };
     let durable = u32::from_be_bytes(std::array::from_fn(|i| bytes[12 + i]));
-    (*bytes == header(lost, durable)).then_some((lost, durable as usize))
+    (*bytes == header(loss, durable)).then_some((loss, durable as usize))
 }
 
 fn seal(mut bytes: [u8; RECORD_BYTES]) -> [u8; RECORD_BYTES] {
@@ -529,6 +561,11 @@ mod tests {
         assert_eq!(ends.get(log(1)), KnownEnd::Lost);
         assert_eq!(ends.get(log(2)), KnownEnd::Known(end(6)));
         assert_eq!(reopen(&disk).get(log(1)), KnownEnd::Lost, "for good");
+        reopen(&disk).loss_told().unwrap();
+        let ends = reopen(&disk);
+        assert_eq!((ends.get(log(1)), ends.is_loss_untold()), (KnownEnd::Lost, false));
+        disk.flip_bit(Path::new("data/flushed-ends"), RECORD_BYTES as u64 + 33, 1);
+        assert!(reopen(&disk).is_loss_untold(), "that of another one is news");
     }
 
     #[test]

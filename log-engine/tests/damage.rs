@@ -262,6 +262,7 @@ impl World {
         if matches!(pick, Pick::Compacted(_)) {
             return self.outcome_of_compacted(&data);
         }
+        let has_lost_ends = data.has_lost_ends();
         let (cleaned_to, dropped_to) = (cleaned_to(&data), dropped_to(&data));
         assert!(cleaned_to <= self.cleaned_to, "deleted keys would come back");
         let (log, report) = match Log::open(&data, NAME, config(), NOW) {
@@ -305,6 +306,7 @@ impl World {
         if reader_notices {
             return "the checksum of the batch stops a reader".to_owned();
         }
+        assert!(has_lost_ends || !report.flushed_end_lost, "others count on this copy");
         let rebuilt_by_scrub = all_files(&self.disk) != before;
         check_lookups(&log, &self.batches, &mut Random::new(10), 60);
         check_transactions(&log, &self.batches, 0, &mut Random::new(9), 30).unwrap();
@@ -312,6 +314,13 @@ impl World {
             Pick::Directory("boot-id") if machine_restarted => {
                 "counts as another run of the machine: copies of topics with `weir.flush=os` leave the in-sync sets"
                     .to_owned()
+            }
+            Pick::Directory("flushed-ends") if report.flushed_end_lost => {
+                "every log of the directory is read from end to end, and all copies of the node leave the in-sync sets"
+                    .to_owned()
+            }
+            Pick::Directory("flushed-ends") if has_lost_ends => {
+                "all copies of the node leave the in-sync sets".to_owned()
             }
             Pick::Directory("cleaner-offset-checkpoint") if cleaned_to < self.cleaned_to => {
                 "more is compacted again than need be".to_owned()

@@ -96,6 +96,39 @@ fn a_restart_of_the_machine_is_noticed_until_it_is_remembered() {
 }
 
 #[test]
+fn lost_ends_of_logs_are_told_until_somebody_knows() {
+    let (disk, path, file) = (SimDisk::new(1), Path::new("data"), Path::new("data/flushed-ends"));
+    let open = || {
+        disk.restart();
+        DataDir::open(disk.clone(), path, &options("c1", 1)).unwrap()
+    };
+    for damage in ["none", "missing", "cut short", "not ours", "missing"] {
+        match damage {
+            "missing" => disk.remove_file(file).unwrap(),
+            "cut short" => disk.open(file, OpenMode::ReadWrite).unwrap().set_len(20).unwrap(),
+            "not ours" => disk.flip_bit(file, 3, 1),
+            _ => assert!(!open().has_lost_ends(), "it is new"),
+        }
+        disk.sync_dir(path).unwrap();
+        for _ in 0..2 {
+            assert_eq!(open().has_lost_ends(), damage != "none", "{damage}");
+        }
+        // A disk that has no room for saying so says it again.
+        let data = open();
+        disk.set_capacity(Some(0));
+        assert_eq!(data.told_of_lost_ends().is_err(), damage != "none");
+        disk.set_capacity(None);
+        drop(data);
+        let data = open();
+        assert_eq!(data.has_lost_ends(), damage != "none", "{damage}");
+        data.told_of_lost_ends().unwrap();
+        assert!(!data.has_lost_ends());
+        drop(data);
+        assert!(!open().has_lost_ends(), "{damage}");
+    }
+}
+
+#[test]
 fn a_directory_of_other_files_is_not_taken() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("letter.txt"), "dear").unwrap();

@@ -140,8 +140,19 @@ pub struct RegisterNode {
     pub data_address: String,
     /// Its rack or zone.
     pub rack: Option<String>,
+    /// What its disks may have lost since a process of the node was last registered.
+    pub may_lack: MayLack,
+}
+
+/// What the disks of a storage node may have lost of what it has acknowledged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum MayLack {
+    /// Nothing: only the process ended.
+    Nothing,
     /// The machine has restarted under a process that did not end cleanly: what no flush had brought to disk may be gone.
-    pub unflushed_lost: bool,
+    Unflushed,
+    /// It is not known any more how far the logs were flushed: the end of any of them may be gone.
+    Anything,
 }
 
 /// Sent every `heartbeat_ms`, and at once when `applied` has moved.

@@ -117,10 +117,11 @@ fn controller_requests() {
             control_address: "c:1".into(),
             data_address: "d:2".into(),
             rack: None,
-            unflushed_lost: false,
+            may_lack: MayLack::Nothing,
         }),
         "00016302100102030405060708090a0b0c0d0e0f0201100102030405060708090a0b0c0d0e0f0301014c0168844703633a3103643a320000",
     );
+    check(vec![MayLack::Nothing, MayLack::Unflushed, MayLack::Anything], "03000102");
     check(
         Q::Heartbeat(Heartbeat {
             node: NodeId(1),

@@ -2,9 +2,10 @@
 //!
 //! A process that dies leaves what it wrote to the operating system; a machine that dies takes with it what was not on
 //! disk. For topics with `weir.flush=os` that may be acknowledged records, so the controllers must know before they
-//! count this node's copies as complete. A directory remembers the machine's run only after they do.
+//! count this node's copies as complete. A directory remembers the machine's run only after they do. The same goes for a
+//! directory that has lost its record of flushed ends, whatever its topics promise.
 
-use log_engine::DataDir;
+use log_engine::{DataDir, FileError};
 use proto_types::ids::BrokerEpoch;
 use std::path::PathBuf;
 use tokio::sync::watch;
@@ -44,18 +45,24 @@ pub(crate) async fn remember(
     if broker_epoch.wait_for(Option::is_some).await.is_err() {
         return;
     }
-    let remembered = tokio::task::spawn_blocking(move || {
-        for directory in &directories {
-            if let Err(error) = directory.remember_siblings(&known) {
-                tracing::warn!(%error, "if another data directory cannot be read, the next start will not know its id");
-            }
-        }
-        let Some(boot) = boot_id() else { return Ok(()) };
-        directories.iter().try_for_each(|directory| directory.remember_boot(&boot))
-    });
+    let remembered = tokio::task::spawn_blocking(move || remember_all(&directories, &known));
     if let Ok(Err(error)) = remembered.await {
         tracing::warn!(%error, "the next start will take the machine to have restarted");
     }
+}
+
+/// The controllers know everything that the directories had to tell. Writes files.
+pub(crate) fn remember_all(directories: &[DataDir], known: &[(Uuid, PathBuf)]) -> Result<(), FileError> {
+    for directory in directories {
+        if let Err(error) = directory.remember_siblings(known) {
+            tracing::warn!(%error, "if another data directory cannot be read, the next start will not know its id");
+        }
+        if let Err(error) = directory.told_of_lost_ends() {
+            tracing::warn!(%error, "the next start will report the lost ends of logs once more");
+        }
+    }
+    let Some(boot) = boot_id() else { return Ok(()) };
+    directories.iter().try_for_each(|directory| directory.remember_boot(&boot))
 }
 
 #[cfg(test)]

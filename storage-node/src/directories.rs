@@ -4,6 +4,7 @@
 
 use crate::boot;
 use log_engine::{DataDir, DataDirError, DataDirOptions, Disk};
+use proto_types::controller_api::MayLack;
 use proto_types::ids::DirectoryId;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -24,8 +25,8 @@ pub(crate) struct Directories {
     pub(crate) offline: Vec<OfflineDirectory>,
     /// Ids and paths of all that the node is known to have, those included that are offline.
     pub(crate) known: Vec<(Uuid, PathBuf)>,
-    /// See [`boot`].
-    pub(crate) unflushed_lost: bool,
+    /// What the controllers must hear.
+    pub(crate) may_lack: MayLack,
 }
 
 impl Directories {
@@ -57,15 +58,9 @@ impl Directories {
                  start the node again"
             );
         }
-        let unflushed_lost = boot::may_lack_unflushed(&open);
-        if unflushed_lost {
-            tracing::warn!(
-                "the machine restarted without a clean stop of this node: copies of topics that have or had \
-                 weir.flush=os may lack records, and leave the in-sync sets"
-            );
-        }
+        let may_lack = may_lack(&open);
         let known = known(&open, &offline);
-        Ok(Self { open, offline, known, unflushed_lost })
+        Ok(Self { open, offline, known, may_lack })
     }
 
     /// The ids under which the node registers: the controllers take no node that has lost one.
@@ -77,6 +72,27 @@ impl Directories {
     pub(crate) fn to_remember(&self) -> (Vec<DataDir>, Vec<(Uuid, PathBuf)>) {
         (self.open.clone(), self.known.clone())
     }
+}
+
+/// What may be gone from the directories. Reads files.
+fn may_lack(open: &[DataDir]) -> MayLack {
+    let mut may_lack = MayLack::Nothing;
+    if boot::may_lack_unflushed(open) {
+        tracing::warn!(
+            "the machine restarted without a clean stop of this node: copies of topics that have or had \
+             weir.flush=os may lack records, and leave the in-sync sets"
+        );
+        may_lack = MayLack::Unflushed;
+    }
+    for directory in open.iter().filter(|directory| directory.has_lost_ends()) {
+        tracing::error!(
+            path = %directory.path().display(),
+            "the record of how far the logs here were flushed is lost or damaged: all copies on this node may lack \
+             records, and leave the in-sync sets"
+        );
+        may_lack = MayLack::Anything;
+    }
+    may_lack
 }
 
 /// Whether the directory may be as it should be but for its disk or its files. Another owner's directory, or one in use, is
@@ -165,6 +181,29 @@ mod tests {
         spoil(&disk, "a/meta.properties");
         spoil(&disk, "c/meta.properties");
         assert!(matches!(open(&disk, 1), Err(DataDirError::Damaged { .. })), "nothing is left to serve");
+    }
+
+    #[test]
+    fn one_that_has_lost_the_ends_of_its_logs_is_told_until_the_node_is_registered() {
+        let disk = SimDisk::new(1);
+        let all = open(&disk, 1).unwrap();
+        assert_eq!(all.may_lack, MayLack::Nothing, "they are new");
+        let boot = boot::boot_id().unwrap_or_default();
+        let close = |all: Directories| {
+            all.open.iter().for_each(|directory| directory.remember_boot(&boot).unwrap());
+            all.open.iter().for_each(|directory| assert!(directory.close_clean().unwrap()));
+        };
+        close(all);
+        disk.remove_file(Path::new("b/flushed-ends")).unwrap();
+        for _ in 0..2 {
+            let all = open(&disk, 1).unwrap();
+            assert_eq!(all.may_lack, MayLack::Anything, "as long as nobody was told");
+            close(all);
+        }
+        let all = open(&disk, 1).unwrap();
+        boot::remember_all(&all.open, &all.known).unwrap();
+        close(all);
+        assert_eq!(open(&disk, 1).unwrap().may_lack, MayLack::Nothing);
     }
 
     #[test]

@@ -476,7 +476,7 @@ fn registration(config: &Config, parts: &Bound) -> RegisterNode {
         control_address: advertised(&config.control.advertised, control).to_string(),
         data_address: advertised(&config.data.advertised, data).to_string(),
         rack: config.rack.clone(),
-        unflushed_lost: parts.directories.unflushed_lost,
+        may_lack: parts.directories.may_lack,
     }
 }
 

@@ -218,7 +218,7 @@ fn who_may_have_lost_its_unflushed_tail_is_not_eligible() {
         cluster.alter(on_topic("t"), false, vec![op(ConfigOpKind::Set, "weir.flush", flush)]).expect("set");
         let reboot = |cluster: &mut Cluster, id: i32, incarnation: u128| {
             let mut request = registration(id, incarnation);
-            request.unflushed_lost = true;
+            request.may_lack = MayLack::Unflushed;
             let decision =
                 plan::register_node(&cluster.state, &request, &cluster.inputs).expect("registered");
             cluster.commit(decision);
@@ -240,6 +240,40 @@ fn who_may_have_lost_its_unflushed_tail_is_not_eligible() {
         cluster.unfence(1);
         assert_eq!(cluster.partition("t", 0).leader, Some(NodeId(1)));
     }
+}
+
+/// A node that does not know any more how far its logs were flushed counts for none of them, whatever they promise.
+#[test]
+fn who_has_lost_the_ends_of_its_logs_is_not_eligible() {
+    let mut cluster = three();
+    let register = |cluster: &mut Cluster, id: i32, incarnation: u128| {
+        let mut request = registration(id, incarnation);
+        request.may_lack = MayLack::Anything;
+        let decision = plan::register_node(&cluster.state, &request, &cluster.inputs).expect("registered");
+        cluster.commit(decision);
+    };
+    cluster.fence(3);
+    cluster.fence(2);
+    let state = cluster.partition("t", 0);
+    assert_eq!((state.isr, state.elr), (ids(&[1]), ids(&[2])));
+    register(&mut cluster, 2, 2);
+    let state = cluster.partition("t", 0);
+    assert_eq!((state.isr, state.elr), (ids(&[1]), ids(&[])));
+    // Nobody is known to have more than the last one.
+    register(&mut cluster, 1, 2);
+    let state = cluster.partition("t", 0);
+    assert_eq!((state.leader, state.isr), (None, ids(&[1])));
+    cluster.unfence(1);
+    assert_eq!(cluster.partition("t", 0).leader, Some(NodeId(1)));
+
+    // A member that leads, with others in sync.
+    let mut cluster = three();
+    let before = cluster.partition("t", 0);
+    let leader = before.leader.expect("all are alive");
+    register(&mut cluster, leader.0, 2);
+    let state = cluster.partition("t", 0);
+    assert!(!state.isr.contains(&leader) && !state.elr.contains(&leader), "{state:?}");
+    assert!(state.leader.is_some_and(|other| other != leader), "{state:?}");
 }
 
 /// What was committed while a topic had `weir.flush=os` does not reach the disks because the config says `ack` now: nodes hear of it
@@ -270,7 +304,7 @@ fn a_topic_that_once_was_unflushed_counts_as_such_for_good() {
         cluster.fence(3);
         cluster.fence(2);
         let mut request = registration(2, 2);
-        request.unflushed_lost = true;
+        request.may_lack = MayLack::Unflushed;
         let decision = plan::register_node(&cluster.state, &request, &cluster.inputs).expect("registered");
         cluster.commit(decision);
         let elr: &[i32] = if eligible { &[2] } else { &[] };
@@ -289,7 +323,7 @@ fn an_eligible_one_stands_in_for_a_last_member_that_may_have_lost_its_tail() {
     let before = cluster.partition("t", 0);
     assert_eq!((before.leader, before.isr, before.elr), (None, ids(&[1]), ids(&[3])));
     let mut request = registration(1, 2);
-    request.unflushed_lost = true;
+    request.may_lack = MayLack::Unflushed;
     let decision = plan::register_node(&cluster.state, &request, &cluster.inputs).expect("registered");
     cluster.commit(decision);
     cluster.unfence(1);

@@ -50,7 +50,7 @@ impl Node {
             control_address: "h:1".into(),
             data_address: "h:2".into(),
             rack: None,
-            unflushed_lost: false,
+            may_lack: MayLack::Nothing,
         });
         let epoch = match ask(&client, &request).await.expect("registered") {
             ControllerReply::Registered { broker_epoch, .. } => broker_epoch,

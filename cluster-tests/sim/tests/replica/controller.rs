@@ -4,7 +4,9 @@
 use controller_core::plan::{self, Inputs};
 use controller_core::sessions::Verdict;
 use controller_core::{Chance, ClusterState, Limits, Sessions};
-use proto_types::controller_api::{CreateTopics, Heartbeat, HeartbeatReply, NewTopic, RegisterNode};
+use proto_types::controller_api::{
+    CreateTopics, Heartbeat, HeartbeatReply, MayLack, NewTopic, RegisterNode,
+};
 use proto_types::error::Rejection;
 use proto_types::ids::{
     BrokerEpoch, DirectoryId, Incarnation, MetadataIndex, Millis, NodeId, PartitionIndex, TopicId,
@@ -140,7 +142,7 @@ impl Controller {
             control_address: String::new(),
             data_address: String::new(),
             rack: None,
-            unflushed_lost,
+            may_lack: if unflushed_lost { MayLack::Unflushed } else { MayLack::Nothing },
         };
         let decision = plan::register_node(self.state(), &request, &self.inputs)?;
         let committed = self.commit(&decision.changes);

@@ -3,30 +3,26 @@
 use super::partition_change::{Settler, Unclean};
 use super::{Decision, Inputs, check_partition_count, reject};
 use crate::state::ClusterState;
-use proto_types::controller_api::{ElectLeaders, ElectedLeader, ElectionKind};
+use proto_types::controller_api::{ElectLeaders, ElectedLeader, ElectionKind, MayLack};
 use proto_types::error::{Reason, Rejection};
 use proto_types::ids::{NodeId, PartitionIndex, TopicPartition};
 use proto_types::metadata::{MetadataChange, PartitionState};
 use std::collections::BTreeSet;
 
-/// What the disks of a node that went away are known to have still.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum KnownToHave {
-    /// All that was written: only its process ended, or the way to it.
-    Everything,
-    /// Its machine restarted: not what waited for the operating system to write it (topics that have or had
-    /// `weir.flush=os`).
-    WhatWasFlushed,
-}
-
-/// The changes of all partitions for which it matters that `node` is not available any more.
-pub(super) fn after_loss(state: &ClusterState, node: NodeId, known: KnownToHave) -> Vec<MetadataChange> {
+/// The changes of all partitions for which it matters that `node` is not available any more, and what its disks may have
+/// lost.
+pub(super) fn after_loss(state: &ClusterState, node: NodeId, may_lack: MayLack) -> Vec<MetadataChange> {
     let settler = Settler::with(state, node, false);
     let eligible =
         |partition: &PartitionState| partition.isr.contains(&node) || partition.elr.contains(&node);
     let lost = state.partitions().iter().filter(|(_, partition)| eligible(partition));
     lost.filter_map(|(at, before)| {
-        let keeps = known == KnownToHave::Everything || settler.flushed_when_acknowledged(at.topic);
+        let keeps = match may_lack {
+            MayLack::Nothing => true,
+            // What waited for the operating system to write it: of topics that have or had `weir.flush=os`.
+            MayLack::Unflushed => settler.flushed_when_acknowledged(at.topic),
+            MayLack::Anything => false,
+        };
         if !keeps && let Some(change) = settler.without_eligible(at, before, node) {
             return Some(change);
         }

@@ -1,9 +1,10 @@
 //! Fencing a node that lost its session, is stopping or has sick disks; and letting it back in.
 
-use super::elect_leaders::{self, KnownToHave};
+use super::elect_leaders;
 use super::{Decision, check_registration};
 use crate::observe::partition_event;
 use crate::state::ClusterState;
+use proto_types::controller_api::MayLack;
 use proto_types::error::Rejection;
 use proto_types::ids::{BrokerEpoch, NodeId};
 use proto_types::metadata::MetadataChange;
@@ -38,7 +39,7 @@ fn set_fenced(
     if state.nodes().is_active(node) == fenced {
         changes.push(MetadataChange::NodeFenced { node, broker_epoch, fenced });
         changes.extend(if fenced {
-            elect_leaders::after_loss(state, node, KnownToHave::Everything)
+            elect_leaders::after_loss(state, node, MayLack::Nothing)
         } else {
             elect_leaders::after_return(state, node)
         });

@@ -4,7 +4,7 @@
 //! at once, without waiting for its session; other ones under a used id are refused, because the partitions that this id
 //! holds are not on them.
 
-use super::elect_leaders::{self, KnownToHave};
+use super::elect_leaders;
 use super::{Decision, Inputs, reject};
 use crate::state::ClusterState;
 use proto_types::controller_api::RegisterNode;
@@ -54,9 +54,7 @@ pub fn register_node(
         rack: request.rack.clone(),
     })];
     // A new registration begins fenced: what the old incarnation led needs a new leader, or waits for a new epoch.
-    let known_to_have =
-        if request.unflushed_lost { KnownToHave::WhatWasFlushed } else { KnownToHave::Everything };
-    changes.extend(elect_leaders::after_loss(state, request.node, known_to_have));
+    changes.extend(elect_leaders::after_loss(state, request.node, request.may_lack));
     Ok(Decision { changes, reply: broker_epoch })
 }
 

@@ -274,7 +274,7 @@ pub(crate) fn registration(id: i32, incarnation: u128) -> RegisterNode {
         control_address: "h:1".into(),
         data_address: "h:2".into(),
         rack: None,
-        unflushed_lost: false,
+        may_lack: MayLack::Nothing,
     }
 }
 
