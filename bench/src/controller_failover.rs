@@ -8,7 +8,9 @@ use crate::{Failure, clock};
 use cluster_tests::ports::free_port;
 use cluster_tests::process::Process;
 use cluster_tests::workspace;
-use proto_types::controller_api::{AllocateProducerIds, ControllerReply, ControllerRequest, MayLack, RegisterNode};
+use proto_types::controller_api::{
+    AllocateProducerIds, ControllerReply, ControllerRequest, MayLack, RegisterNode,
+};
 use proto_types::error::ControllerError;
 use proto_types::ids::{BrokerEpoch, DirectoryId, Incarnation, NodeId};
 use proto_types::message_kind::MessageKind;

@@ -107,6 +107,13 @@ pub(crate) struct Stored {
     cut_short: bool,
 }
 
+/// Why there is no new file, or none that is sure to stay.
+struct NotWritten {
+    error: FileError,
+    /// The new file, if it has the name all the same: perhaps not after a power cut. The old one has none any more.
+    in_place: Option<Arc<dyn DiskFile>>,
+}
+
 /// Room for the records that will be added to a new file.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Room {
@@ -136,13 +143,13 @@ impl FlushedEnds {
         let serves = found.filter(|found| !found.cut_short);
         let room = if serves.is_some() { Room::Needed } else { Room::Wished };
         let ((file, records), broken) = match (write_anew(disk.as_ref(), dir, &ends, loss, room), serves) {
-            (Err(error), Some(found)) if is_disk_full(&error.source) => {
+            (Err(NotWritten { error, in_place: None }), Some(found)) if is_disk_full(&error.source) => {
                 tracing::warn!(%error, "no room to write the record of flushed ends anew: the old one serves on");
                 let (file, whole) = go_on_with(disk.as_ref(), dir, &found)?;
                 let records = found.durable + found.added.len() / RECORD_BYTES;
                 ((file, records as u64), !whole)
             }
-            (written, _) => (written?, false),
+            (written, _) => (written.map_err(|not| not.error)?, false),
         };
         let dirty = BTreeSet::new();
         let state = State { ends, dirty, file, records, put_off_to: 0, unsynced: false, broken, loss };
@@ -180,7 +187,7 @@ impl FlushedEnds {
         let records_max = RECORDS_BEFORE_REWRITE.max(4 * state.ends.len() as u64);
         if state.records > records_max.max(state.put_off_to) {
             match self.rewrite(&mut state, Room::Needed) {
-                Err(error) if is_disk_full(&error.source) => {
+                Err(error) if is_disk_full(&error.source) && !state.broken => {
                     tracing::warn!(%error, "no room to write the record of flushed ends anew: it grows on");
                     state.put_off_to = state.records + RECORDS_BETWEEN_TRIES;
                 }
@@ -289,7 +296,14 @@ impl FlushedEnds {
     }
 
     fn rewrite(&self, state: &mut State, room: Room) -> Result<(), FileError> {
-        let (file, records) = write_anew(self.disk.as_ref(), &self.dir, &state.ends, state.loss, room)?;
+        let written = write_anew(self.disk.as_ref(), &self.dir, &state.ends, state.loss, room);
+        let (file, records) = written.map_err(|NotWritten { error, in_place }| {
+            if let Some(file) = in_place {
+                // Nothing that is added to it counts before another one is in place for good.
+                (state.file, state.records, state.broken) = (file, state.ends.len() as u64, true);
+            }
+            error
+        })?;
         state.file = file;
         state.records = records;
         state.put_off_to = 0;
@@ -330,7 +344,7 @@ fn write_anew(
     ends: &BTreeMap<LogName, FlushedEnd>,
     loss: Loss,
     room: Room,
-) -> Result<(Arc<dyn DiskFile>, u64), FileError> {
+) -> Result<(Arc<dyn DiskFile>, u64), NotWritten> {
     let path = dir.join(FILE_NAME);
     let new_path = dir.join("flushed-ends.tmp");
     let mut bytes = header(loss, ends.len() as u32).to_vec();
@@ -347,15 +361,17 @@ fn write_anew(
         file.write_at(&bytes, 0)?;
         file.sync()?;
         disk.rename(&new_path, &path)?;
-        disk.sync_dir(dir)?;
         Ok(file)
     };
-    let written = write().map_err(|e| {
+    let file = write().map_err(|e| {
         // It would keep the room that it got. If it cannot be removed, the next start does it.
         let _ = disk.remove_file(&new_path);
-        FileError::new("write", &path, e)
-    });
-    Ok((written?, ends.len() as u64))
+        NotWritten { error: FileError::new("write", &path, e), in_place: None }
+    })?;
+    match disk.sync_dir(dir) {
+        Ok(()) => Ok((file, ends.len() as u64)),
+        Err(e) => Err(NotWritten { error: FileError::new("sync", dir, e), in_place: Some(file) }),
+    }
 }
 
 /// What the file says. `None` if there is no such file or its header is not ours.
@@ -592,6 +608,31 @@ mod tests {
         ends.write().unwrap();
         ends.sync().unwrap();
         assert_eq!(reopen(&disk).get(log(1)), KnownEnd::Known(end(5)));
+    }
+
+    /// The old file has no name any more then: what is added to it would be lost.
+    #[test]
+    fn a_new_file_whose_name_may_not_last_is_followed_by_another() {
+        for power_cut in [false, true] {
+            let (disk, ends) = new_dir();
+            ends.set_durably(log(2), end(5)).unwrap();
+            ends.note(log(1), end(5));
+            ends.write().unwrap();
+            disk.inject(SimFault::Sync("flushed-ends.tmp".into()));
+            ends.sync().unwrap_err();
+            disk.inject(SimFault::SyncDir("data".into()));
+            ends.write().unwrap_err();
+            ends.set_durably(log(1), end(6)).unwrap();
+            ends.remove_durably(log(2)).unwrap();
+            let ends = match power_cut {
+                true => reopen(&disk),
+                false => {
+                    disk.restart_process();
+                    FlushedEnds::open(disk.clone(), Path::new("data"), false).unwrap()
+                }
+            };
+            assert_eq!([1, 2].map(|n| ends.get(log(n))), [KnownEnd::Known(end(6)), KnownEnd::New]);
+        }
     }
 
     #[test]

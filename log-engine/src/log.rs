@@ -53,6 +53,8 @@ pub struct Log {
     pub(crate) poisoned: Option<String>,
     /// It was the device that failed, and not for lack of space.
     pub(crate) device_failed: bool,
+    /// It was closed for writing for lack of space.
+    pub(crate) space_failed: bool,
     pub(crate) epoch_version: u64,
     pub(crate) epochs_written: Arc<Mutex<EpochsWritten>>,
     /// Space reserved in the active segment's file, as a position.

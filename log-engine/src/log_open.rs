@@ -80,6 +80,7 @@ impl Log {
             in_flight: None,
             poisoned: None,
             device_failed: false,
+            space_failed: false,
             epoch_version: u64::from(!recovered.epochs_written),
             epochs_written: Arc::new(Mutex::new(EpochsWritten::of_file(recovered.epochs_in_file))),
             reserved: 0,

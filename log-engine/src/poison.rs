@@ -10,7 +10,7 @@ use std::path::Path;
 use crate::data_dir::write_file;
 use crate::disk::Disk;
 use crate::error::{AppendError, FileError, LogError};
-use crate::log::Log;
+use crate::log::{Log, is_disk_full};
 
 pub(crate) const FILE_NAME: &str = "write-failed";
 /// What the system says of a device, or of a file system that has given up: EIO, ENXIO, ENODEV, EROFS, ESTALE, EUCLEAN.
@@ -21,7 +21,14 @@ impl Log {
     /// Takes no more appends because of an error, and notes whether it is the device's.
     pub(crate) fn poison_by(&mut self, error: &FileError) -> AppendError {
         self.device_failed |= error.source.raw_os_error().is_some_and(|code| OF_THE_DEVICE.contains(&code));
+        self.space_failed |= self.poisoned.is_none() && is_disk_full(&error.source);
         self.poison(error.to_string())
+    }
+
+    /// Why the log takes no more appends, if what failed found no space: what it was to bring to the disk may be gone, so only
+    /// opening the log anew, when there is space, tells what is left.
+    pub fn closed_for_space(&self) -> Option<&str> {
+        self.poisoned.as_deref().filter(|_| self.space_failed && !self.device_failed)
     }
 
     /// Takes no more appends from now on, and sees to it that the next start knows.

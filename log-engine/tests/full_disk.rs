@@ -22,6 +22,37 @@ const LOGS: [LogName; 2] = [
 const ROOM_MAX: u64 = 12_000;
 const ROOM_STEP: u64 = 173;
 
+/// What there is left.
+#[derive(Debug, Clone, Copy)]
+enum Room {
+    Bytes(u64),
+    Inodes(usize),
+}
+
+impl Room {
+    /// Nothing of what this is room of.
+    fn none(self) -> Room {
+        match self {
+            Room::Bytes(_) => Room::Bytes(0),
+            Room::Inodes(_) => Room::Inodes(0),
+        }
+    }
+
+    fn leave(self, disk: &SimDisk) {
+        match self {
+            Room::Bytes(bytes) => disk.set_capacity(Some(disk.used_bytes() + bytes)),
+            Room::Inodes(count) => disk.set_inodes_max(Some(disk.used_inodes() + count)),
+        }
+    }
+
+    fn seed(self) -> u64 {
+        match self {
+            Room::Bytes(count) => count,
+            Room::Inodes(count) => count as u64,
+        }
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Stop {
     Clean,
@@ -72,7 +103,7 @@ struct World {
 }
 
 /// Two logs of which a part was flushed, on a disk that then fills to the last byte, and a stop.
-fn stopped(seed: u64, stop: Stop) -> World {
+fn stopped(seed: u64, stop: Stop, room: Room) -> World {
     let disk = SimDisk::new(seed);
     let data = open_dir(&disk);
     let mut random = Random::new(seed);
@@ -94,7 +125,7 @@ fn stopped(seed: u64, stop: Stop) -> World {
         logs.iter_mut().for_each(flush);
     }
     let durable = [logs[0].flushed(), logs[1].flushed()];
-    disk.set_capacity(Some(disk.used_bytes()));
+    room.none().leave(&disk);
     // A leader without records, whose epoch finds no room.
     logs[0].begin_epoch(9);
     match stop {
@@ -136,14 +167,14 @@ impl World {
     }
 }
 
-fn a_start_without_room(seed: u64, stop: Stop, room: u64) {
-    let mut random = Random::new(seed ^ room);
-    let mut world = stopped(seed, stop);
+fn a_start_without_room(seed: u64, stop: Stop, room: Room) {
+    let mut random = Random::new(seed ^ room.seed());
+    let mut world = stopped(seed, stop, room);
     let disk = world.disk.clone();
     if random.chance(50) {
         world.remove_some(&mut random);
     }
-    disk.set_capacity(Some(disk.used_bytes() + room));
+    room.leave(&disk);
     let data = open_dir(&disk);
     assert_eq!(data.was_clean(), stop == Stop::Clean);
     let mut logs = LOGS.map(|name| open(&data, name));
@@ -154,7 +185,7 @@ fn a_start_without_room(seed: u64, stop: Stop, room: u64) {
         flush(log);
     }
     let epochs = logs[0].epochs().clone();
-    disk.set_capacity(Some(disk.used_bytes()));
+    room.none().leave(&disk);
     // Room is made by what clients delete.
     let [mut log, other] = logs;
     let middle = log.end() / 2;
@@ -165,7 +196,7 @@ fn a_start_without_room(seed: u64, stop: Stop, room: u64) {
         true => disk.restart(),
         false => disk.restart_process(),
     }
-    disk.set_capacity(Some(disk.used_bytes()));
+    room.none().leave(&disk);
     let data = open_dir(&disk);
     let [mut log, other] = LOGS.map(|name| open(&data, name));
     assert_eq!(log.start(), middle);
@@ -181,6 +212,7 @@ fn a_start_without_room(seed: u64, stop: Stop, room: u64) {
     other.delete().unwrap();
     // There is room again, and nobody starts anything anew.
     disk.set_capacity(None);
+    disk.set_inodes_max(None);
     for _ in 0..20 {
         let batch = TestBatch::new(log.end(), 11, &[NOW], 100, Compression::None, None);
         log.append(&batch.bytes, &[batch.header], NOW).unwrap();
@@ -200,10 +232,15 @@ fn a_start_without_room(seed: u64, stop: Stop, room: u64) {
 }
 
 fn starts_without_room(stop: Stop) {
+    let rooms: Vec<Room> = (0..ROOM_MAX).step_by(ROOM_STEP as usize).map(Room::Bytes).collect();
+    starts(stop, &rooms);
+}
+
+fn starts(stop: Stop, rooms: &[Room]) {
     for seed in support::seeds(4) {
-        for room in (0..ROOM_MAX).step_by(ROOM_STEP as usize) {
+        for &room in rooms {
             let _command = support::PrintOnPanic(format!(
-                "WEIR_SEED={seed} cargo test -p log-engine --test full_disk ({stop:?}, {room} bytes)"
+                "WEIR_SEED={seed} cargo test -p log-engine --test full_disk ({stop:?}, {room:?})"
             ));
             a_start_without_room(seed, stop, room);
         }
@@ -223,6 +260,14 @@ fn a_full_disk_starts_after_a_kill() {
 #[test]
 fn a_full_disk_starts_after_a_power_cut() {
     starts_without_room(Stop::PowerCut);
+}
+
+/// No clean stop: its mark is a file too.
+#[test]
+fn a_disk_without_inodes_starts_after_a_kill_and_a_power_cut() {
+    for stop in [Stop::Kill, Stop::PowerCut] {
+        starts(stop, &(0..12).map(Room::Inodes).collect::<Vec<_>>());
+    }
 }
 
 /// A log that is new on a full disk waits for room.

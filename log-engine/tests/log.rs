@@ -481,6 +481,41 @@ fn a_sync_without_space_is_a_failed_sync() {
     assert_eq!(log.flushed(), before);
 }
 
+/// What was copied before the room ended is not left behind: with each try less would be free.
+#[test]
+fn a_log_that_does_not_fit_twice_waits_for_room_and_takes_none() {
+    let (disk, path) = sim();
+    let data = open_dir(disk.clone(), &path);
+    let (mut log, batches) = filled(&data, &LogConfig::default(), 40);
+    let batch = TestBatch::new(log.end(), 1, &[NOW], 100, Compression::None, None);
+    append(&mut log, &batch);
+    disk.inject(SimFault::SyncNoSpace(".log".into()));
+    let handle = log.begin_flush().unwrap();
+    let result = handle.sync();
+    let flushed = log.on_flushed(handle.done(result));
+    assert!(log.closed_for_space().is_some());
+    drop(log);
+    let leftover = disk.open(&segment_path(0, "log.tmp"), OpenMode::CreateNew).unwrap();
+    leftover.write_at(&[1; 900], 0).unwrap();
+    let used = disk.used_bytes() - 900;
+    let copies = || disk.list(&path.join(NAME.to_string())).unwrap().iter().any(|e| e.name.ends_with(".tmp"));
+    for room in [0, 200, 1_000] {
+        disk.set_capacity(Some(used + room));
+        let error = Log::open(&data, NAME, LogConfig::default(), NOW).err().unwrap();
+        let OpenError::Io(error) = error else { panic!("{error}") };
+        assert_eq!(error.source.kind(), std::io::ErrorKind::StorageFull, "{error}");
+        assert_eq!((disk.used_bytes(), copies()), (used, false), "{room}");
+    }
+    disk.set_capacity(None);
+    disk.inject(SimFault::Sync(".log.tmp".into()));
+    Log::open(&data, NAME, LogConfig::default(), NOW).err().unwrap();
+    assert_eq!((disk.used_bytes(), copies()), (used, false));
+    let (log, report) = open(&data, &LogConfig::default());
+    assert!(report.was_poisoned && report.flushed_end_known == flushed);
+    assert_eq!((log.end(), copies()), (batch.header.last_offset() + 1, false));
+    assert!(batches_of(&log, flushed) == support::from(&batches, 0));
+}
+
 /// The log was cut at the front and knows it only from one record: without that record it must not count as new, whose
 /// files continue nothing and are removed.
 #[test]
@@ -676,6 +711,36 @@ fn indexes_and_checkpoints_are_only_hints() {
         log.close().unwrap();
         data.close_clean().unwrap();
     }
+}
+
+/// An entry that points at the first batch is true, but not the last of several: the walk from there would add all of them
+/// once more.
+#[test]
+fn an_index_whose_last_entry_points_at_the_front_is_built_anew() {
+    let (disk, path) = sim();
+    let data = open_dir(disk.clone(), &path);
+    let config = LogConfig { segment_bytes: 1 << 20, ..small() };
+    let (log, batches) = filled(&data, &config, 60);
+    log.close().unwrap();
+    data.close_clean().unwrap();
+    drop(data);
+    let read = || {
+        let file = disk.open(&segment_path(0, "index"), OpenMode::Read).unwrap();
+        let mut bytes = vec![0; file.len().unwrap() as usize];
+        file.read_at(&mut bytes, 0).unwrap();
+        bytes
+    };
+    let whole = read();
+    assert!(whole.len() > 3 * 8);
+    let file = disk.open(&segment_path(0, "index"), OpenMode::ReadWrite).unwrap();
+    let entry = (batches[0].header.last_offset() as u64) << 32;
+    file.write_at(&entry.to_be_bytes(), whole.len() as u64 - 8).unwrap();
+    let data = open_dir(disk.clone(), &path);
+    let (log, report) = open(&data, &config);
+    assert_eq!((report.indexes_rebuilt, report.bytes_cut, report.bytes_verified), (1, 0, 0));
+    check_lookups(&log, &batches, &mut Random::new(3), 40);
+    log.close().unwrap();
+    assert_eq!(read(), whole);
 }
 
 /// The index files say what Kafka's would: an entry names the batch that ends at its offset, and the time entries are

@@ -29,6 +29,8 @@ pub enum SimFault {
     SyncNoSpace(String),
     /// A read of such a file fails with EIO.
     Read(String),
+    /// A sync of such a directory fails; which of its names last is as open as before.
+    SyncDir(String),
     /// The next sync of the whole file system fails; the dirty pages of such a file are lost.
     FileSystemSync(String),
 }
@@ -75,6 +77,7 @@ impl SimDisk {
             life: 0,
             faults: Vec::new(),
             capacity: None,
+            inodes_max: None,
             own_mount: false,
         };
         Arc::new_cyclic(|this| SimDisk { this: this.clone(), state: Mutex::new(state) })
@@ -113,6 +116,16 @@ impl SimDisk {
     /// Bytes that all files together may take; more, or a directory when they are taken, is ENOSPC.
     pub fn set_capacity(&self, bytes: Option<u64>) {
         self.state.lock().capacity = bytes;
+    }
+
+    /// Files and directories that there may be; one more is ENOSPC.
+    pub fn set_inodes_max(&self, count: Option<usize>) {
+        self.state.lock().inodes_max = count;
+    }
+
+    /// Files and directories that there are.
+    pub fn used_inodes(&self) -> usize {
+        self.state.lock().names.len()
     }
 
     /// Bytes that all files together take, what is reserved for them included.
@@ -186,6 +199,7 @@ impl Disk for SimDisk {
                 if !is_root(dir) && state.names.get(dir) != Some(&Node::Dir) {
                     return Err(io::ErrorKind::NotFound.into());
                 }
+                state.check_inodes()?;
                 state.count()?;
                 let inode = state.next_inode;
                 state.next_inode += 1;
@@ -214,6 +228,7 @@ impl Disk for SimDisk {
                     return Err(rustix::io::Errno::NOSPC.into());
                 }
                 None => {
+                    state.check_inodes()?;
                     state.count()?;
                     state.change_names(parent(dir), vec![(dir.to_owned(), Some(Node::Dir))]);
                     state.check_power()?;
@@ -316,6 +331,9 @@ impl Disk for SimDisk {
         }
         state.count()?;
         state.check_power()?;
+        if state.take_fault(|f| matches!(f, SimFault::SyncDir(suffix) if ends_so(dir, suffix))) {
+            return Err(eio());
+        }
         state.sync_names(Some(dir));
         Ok(())
     }

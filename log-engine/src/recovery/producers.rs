@@ -162,8 +162,11 @@ impl Recovery<'_> {
                 // They stay in memory; the file must not end in half of one.
                 Err(e) if is_disk_full(&e) => {
                     tracing::warn!(log = %self.name, path = %path.display(), "no room for the transaction index");
-                    let cut = self.disk.open(path, OpenMode::ReadWrite);
-                    let cut = cut.and_then(|file| file.set_len(txn_index::position(on_disk.count)));
+                    let cut = match self.disk.open(path, OpenMode::ReadWrite) {
+                        // Not even for the file itself.
+                        Err(e) if e.kind() == io::ErrorKind::NotFound && on_disk.count == 0 => Ok(()),
+                        opened => opened.and_then(|file| file.set_len(txn_index::position(on_disk.count))),
+                    };
                     cut.map_err(|e| FileError::new("cut", path, e))?;
                     self.dir_changed = true;
                     index.set(on_disk, aborted.to_vec());

@@ -194,6 +194,11 @@ impl Recovery<'_> {
         let (Some(index), true) = (index, time_entries == 0 || time_index.is_some()) else {
             return nothing(self);
         };
+        // Each entry is of a batch of its own behind the first. One that claims less is not what was flushed, and what was
+        // walked from there would come to the index once more.
+        if u64::from(index.position) < u64::from(index_entries) * BatchHeader::LEN as u64 {
+            return nothing(self);
+        }
         // The entry must point at its batch, or the index is not what was flushed.
         let file = self.open_log(base)?;
         let size = files.logs[&base];
@@ -340,8 +345,31 @@ impl Recovery<'_> {
     ) -> Result<(), OpenError> {
         let path = segment.log().path().clone();
         let tmp = path.with_extension(format!("log{TMP_SUFFIX}"));
+        if let Err(error) = self.write_copy(segment, file, end, &tmp) {
+            // It would keep the room that it got. If it cannot be removed, the next try does it.
+            let _ = self.disk.remove_file(&tmp);
+            return Err(error);
+        }
+        self.data.descriptors().forget(segment.log());
+        self.disk.rename(&tmp, &path).map_err(|e| FileError::new("replace", &path, e))?;
+        self.dir_changed = true;
+        Ok(())
+    }
+
+    fn write_copy(
+        &self,
+        segment: &Segment,
+        file: &Arc<dyn DiskFile>,
+        end: u64,
+        tmp: &Path,
+    ) -> Result<(), OpenError> {
+        let path = segment.log().path().clone();
         let failed = |e| FileError::new("copy", &path, e);
-        let copy = self.disk.open(&tmp, OpenMode::CreateOrEmpty).map_err(failed)?;
+        let copy = self.disk.open(tmp, OpenMode::CreateOrEmpty).map_err(failed)?;
+        // Others need what room there is, as long as it is not enough for all of this.
+        if end > 0 && !copy.reserve(0, end) {
+            return Err(failed(io::ErrorKind::StorageFull.into()).into());
+        }
         let mut scan = HeaderScan::new(file.clone(), &path, 0, end, segment.base_offset(), false);
         loop {
             let found = match scan.next() {
@@ -356,11 +384,7 @@ impl Recovery<'_> {
             }
             copy.write_at(&bytes, found.position).map_err(failed)?;
         }
-        copy.sync().map_err(failed)?;
-        self.data.descriptors().forget(segment.log());
-        self.disk.rename(&tmp, &path).map_err(failed)?;
-        self.dir_changed = true;
-        Ok(())
+        Ok(copy.sync().map_err(failed)?)
     }
 
     /// Writes all index entries of a segment that takes no more appends. On a full disk they stay in memory, as many as

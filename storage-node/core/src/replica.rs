@@ -125,6 +125,8 @@ pub struct Replica {
     /// Number of the last session that was asked for.
     last_session: u64,
     counters: Counters,
+    /// See [`Self::let_epoch_go_on`].
+    epoch_may_go_on: bool,
     published: Option<View>,
 }
 
@@ -146,10 +148,17 @@ impl Replica {
             flush_limit: None,
             last_session: 0,
             counters: Counters::default(),
+            epoch_may_go_on: false,
             published: None,
         };
         replica.check_invariants();
         replica
+    }
+
+    /// The log was closed and opened again within one run of the process, and whatever others may have of it is still there:
+    /// if it led in the epoch that it hears of first, that one goes on.
+    pub fn let_epoch_go_on(&mut self) {
+        self.epoch_may_go_on = true;
     }
 
     /// One thing happened; what is to be done? `log` is what the replica's own log knows as of now.
@@ -321,13 +330,21 @@ impl Replica {
             return;
         }
         let newer_leadership = new.leader_epoch > self.leader_epoch;
+        let goes_on = std::mem::take(&mut self.epoch_may_go_on);
         self.leader_epoch = new.leader_epoch;
         self.partition_epoch = new.partition_epoch;
         if matches!(self.role, Role::Offline(OfflineReason::LogFailed)) {
             return;
         }
         match new.leader {
-            Some(leader) if leader == self.me => self.lead(now, epochs, &new, newer_leadership, actions),
+            Some(leader) if leader == self.me => {
+                // A log that knows the epoch already led in it, before the process ended and maybe lost the log's tail.
+                // Others may have what was lost, so the epoch is not continued: the controller gives this incarnation its own.
+                let led_before = epochs.latest().is_some_and(|latest| latest.epoch >= new.leader_epoch.0);
+                // Planted: it is continued.
+                let is_over = led_before && !goes_on && !cfg!(weir_planted_bug = "B9");
+                self.lead(now, &new, newer_leadership, is_over, actions);
+            }
             Some(leader) if new.replicas.contains(&self.me) => {
                 self.follow(now, leader, newer_leadership, actions);
             }
@@ -338,9 +355,9 @@ impl Replica {
     fn lead(
         &mut self,
         now: Millis,
-        epochs: &EpochHistory,
         new: &NewEpoch,
         newer_leadership: bool,
+        is_over: bool,
         actions: &mut Vec<Action>,
     ) {
         let (epoch, start) = (new.leader_epoch, self.positions.end);
@@ -359,13 +376,8 @@ impl Replica {
                 leader.begin_epoch(epoch, start, followers);
             }
             Role::Follower(_) | Role::Offline(_) => {
-                // A log that knows the epoch already led in it, before the process ended and maybe lost the log's tail.
-                // Others may have what was lost, so the epoch is not continued: the controller gives this incarnation its own.
-                let led_before = epochs.latest().is_some_and(|latest| latest.epoch >= epoch.0);
-                // Planted: it is continued.
-                let led_before = led_before && !cfg!(weir_planted_bug = "B9");
                 self.retire(actions);
-                if led_before {
+                if is_over {
                     return;
                 }
                 let followers = Followers::new(self.me, &new.replicas, &new.isr, now);

@@ -1303,3 +1303,30 @@ fn a_follower_refuses_what_only_a_leader_does_and_leads_from_its_own_end() {
     bench.epoch(6, 1, None, 3, &[1]);
     assert_eq!(bench.replica.view().standing, Standing::NotLeader);
 }
+
+/// A log that was closed and opened again in the middle of its leadership.
+#[test]
+fn only_a_log_that_has_lost_nothing_goes_on_in_its_epoch() {
+    for whole in [false, true] {
+        let mut bench = Bench::new(CONFIG, 7);
+        bench.epochs.assign(3, 2);
+        if whole {
+            bench.replica.let_epoch_go_on();
+        }
+        let actions = bench.epoch(3, 9, Some(1), 2, &[1]);
+        let view = bench.replica.view();
+        let expected = if whole { Standing::Leader } else { Standing::NotLeader };
+        assert_eq!((view.standing, view.leader_epoch), (expected, LeaderEpoch(3)), "{actions:?}");
+        assert_eq!(bench.epochs.entries().len(), 1, "it began where it began");
+        assert!(!whole || view.committed_to_epoch_start, "alone in sync, with everything on its disk");
+        bench.epoch(4, 10, Some(1), 2, &[1]);
+        assert_eq!(bench.replica.view().standing, Standing::Leader);
+    }
+    // That holds for what it hears of first.
+    let mut bench = Bench::new(CONFIG, 7);
+    bench.epochs.assign(3, 2);
+    bench.replica.let_epoch_go_on();
+    bench.epoch(2, 8, Some(2), 2, &[2]);
+    bench.epoch(3, 9, Some(1), 2, &[1]);
+    assert_eq!(bench.replica.view().standing, Standing::NotLeader);
+}

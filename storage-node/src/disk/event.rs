@@ -11,7 +11,7 @@ use proto_types::ids::{CoordinatorEpoch, Millis, Offset, TopicPartition};
 use proto_types::replication_api::{Marks, SessionAnswer};
 use records::BatchHeader;
 use storage_node_core::{
-    Acks, DeleteRecordsError, FollowerStatus, IsrAnswered, NewEpoch, ProduceError, View,
+    Acks, DeleteRecordsError, FlushMode, FollowerStatus, IsrAnswered, NewEpoch, ProduceError, View,
 };
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
@@ -70,7 +70,18 @@ pub(crate) struct Open {
     pub(crate) id: TopicPartition,
     pub(crate) settings: Arc<TopicSettings>,
     pub(crate) epoch: NewEpoch,
+    /// If this process had it open and closed it for lack of space.
+    pub(crate) closed: Option<ClosedLog>,
     pub(crate) done: oneshot::Sender<Result<PartitionHandle, OpenFailure>>,
+}
+
+/// A log that took no more appends for lack of space, as it was when it was closed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ClosedLog {
+    /// Where it ended. No sync may have confirmed that, but others may have what it held.
+    pub(crate) end: Offset,
+    /// What its acknowledgements have promised, now or then.
+    pub(crate) flush: FlushMode,
 }
 
 /// Why a copy is not open.

@@ -1,7 +1,7 @@
 //! Whether a disk still works: how long the log thread has been at one piece of work, and how long the oldest flush has
 //! been under way. A node whose disk stalls must not look alive, so this ends up in its heartbeats.
 
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
 use parking_lot::Mutex;
 use proto_types::ids::Millis;
@@ -17,6 +17,8 @@ pub(crate) struct DiskHealth {
     flushing_since: AtomicI64,
     /// Why the directory is offline, once it is.
     failure: Mutex<Option<String>>,
+    /// The reserve is touched.
+    space_is_low: AtomicBool,
 }
 
 impl DiskHealth {
@@ -25,6 +27,7 @@ impl DiskHealth {
             working_since: AtomicI64::new(IDLE),
             flushing_since: AtomicI64::new(IDLE),
             failure: Mutex::new(None),
+            space_is_low: AtomicBool::new(false),
         }
     }
 
@@ -54,6 +57,16 @@ impl DiskHealth {
     /// Why the directory is offline, if it is.
     pub(crate) fn failure(&self) -> Option<String> {
         self.failure.lock().clone()
+    }
+
+    /// Whether there is less room than the reserve.
+    pub(crate) fn set_space_low(&self, is_low: bool) {
+        self.space_is_low.store(is_low, Ordering::Relaxed);
+    }
+
+    /// Whether logs may be written, as far as that is known.
+    pub(crate) fn has_space(&self) -> bool {
+        !self.space_is_low.load(Ordering::Relaxed)
     }
 
     /// Milliseconds that the disk has kept somebody waiting; 0 if nobody waits.

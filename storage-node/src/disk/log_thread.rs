@@ -7,6 +7,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -16,11 +17,11 @@ use parking_lot::{Mutex, RwLock};
 use proto_types::coordinator_api::ShardLogError;
 use proto_types::ids::{Millis, NodeId, PartitionIndex, TopicId, TopicPartition};
 use proto_types::replication_api::SessionAnswer;
-use storage_node_core::{DeleteRecordsError, Input, ProduceError};
+use storage_node_core::{DeleteRecordsError, FlushMode, Input, ProduceError};
 use tokio::sync::oneshot;
 
 use crate::clock::Clock;
-use crate::disk::event::{DescribeFollowers, DropCopy, Event, FollowersOf, Open, OpenFailure};
+use crate::disk::event::{ClosedLog, DescribeFollowers, DropCopy, Event, FollowersOf, Open, OpenFailure};
 use crate::disk::event_queue::EventQueue;
 use crate::disk::health::DiskHealth;
 use crate::disk::housekeeping::{Housekeeping, HousekeepingLimits};
@@ -276,6 +277,7 @@ impl Running {
         if slot.flush_wanted {
             self.dirty.insert(id);
         }
+        slot.note_closed_for_space();
         let failure = slot.device_failure().map(str::to_owned);
         let deadline = slot.next_deadline();
         if deadline != slot.noted_deadline {
@@ -343,17 +345,32 @@ impl Running {
     }
 
     fn on_opened(&mut self, open: Open, result: Result<(Log, RecoveryReport), OpenError>) {
-        let Open { id, settings, epoch, done } = open;
-        let (log, report) = match result {
+        let Open { id, settings, epoch, closed, done } = open;
+        let lost = |report: &RecoveryReport| closed.filter(|closed| report.end < closed.end.0);
+        let opened = result.map_err(|error| {
+            let damaged = matches!(error, OpenError::Damaged { .. });
+            OpenFailure { reason: error.to_string(), damaged }
+        });
+        let opened = opened.and_then(|(log, report)| match lost(&report) {
+            // It was acknowledged as soon as it was written.
+            Some(ClosedLog { end, flush: FlushMode::Os }) => {
+                let reason = format!("records up to offset {end} are gone that found no space on the disk");
+                Err(OpenFailure { reason, damaged: true })
+            }
+            Some(_) | None => Ok((log, report)),
+        });
+        let (log, report) = match opened {
             Ok(opened) => opened,
-            Err(error) => {
+            Err(failure) => {
                 self.thread.metrics.on_log_failed();
-                tracing::error!(partition = %id, topic = %settings.topic_name, %error, "cannot open the log");
-                let damaged = matches!(error, OpenError::Damaged { .. });
-                drop(done.send(Err(OpenFailure { reason: error.to_string(), damaged })));
+                let reason = &failure.reason;
+                tracing::error!(partition = %id, topic = %settings.topic_name, reason, "cannot open the log");
+                drop(done.send(Err(failure)));
                 return;
             }
         };
+        // Of a copy that is the only one nobody else has anything.
+        let goes_on = closed.is_some() && (lost(&report).is_none() || epoch.replicas == [self.thread.me]);
         if report.bytes_cut > 0 || report.was_poisoned || report.flushed_end_lost {
             tracing::warn!(partition = %id, topic = %settings.topic_name, ?report, "recovered a log");
         }
@@ -372,9 +389,10 @@ impl Running {
             space: self.space.gate(),
             stations_clock: self.thread.clock,
             scrub: Arc::clone(&self.thread.scrub),
+            closed_for_space: AtomicBool::new(false),
         });
         let thread = &self.thread;
-        let slot = Slot::new(
+        let mut slot = Slot::new(
             thread.me,
             log,
             Arc::clone(&shared),
@@ -382,6 +400,9 @@ impl Running {
             thread.metrics.clone(),
             Arc::clone(&thread.replication),
         );
+        if goes_on {
+            slot.let_epoch_go_on();
+        }
         let before = self.slots.insert(id, slot);
         assert!(before.is_none(), "the registry opens a copy once");
         self.with_slot(id, |slot| slot.step(Input::NewEpoch(epoch)));
@@ -488,6 +509,7 @@ impl Running {
     fn keep_house(&mut self) {
         self.space.look(self.thread.clock.monotonic());
         let is_low = self.space.is_low();
+        self.thread.health.set_space_low(is_low);
         self.remover.set_hurry(is_low);
         if is_low {
             self.housekeeping.hurry();

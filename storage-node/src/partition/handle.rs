@@ -2,7 +2,7 @@
 //! after the copy was dropped.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
@@ -87,6 +87,8 @@ pub(crate) struct Shared {
     pub(crate) stations_clock: Clock,
     /// Of the thread that looks for damage in the directory.
     pub(crate) scrub: Arc<ScrubRequests>,
+    /// See [`PartitionHandle::is_closed_for_space`].
+    pub(crate) closed_for_space: AtomicBool,
 }
 
 /// The newest coordinator epoch that has claimed a partition of an internal topic. Written by the partition's owner alone.
@@ -163,6 +165,11 @@ impl PartitionHandle {
     /// Reads the log's files.
     pub(crate) fn reader(&self) -> &LogReader {
         &self.shared.reader.0
+    }
+
+    /// Whether the log takes no more appends for lack of space, so that it must be opened anew.
+    pub(crate) fn is_closed_for_space(&self) -> bool {
+        self.shared.closed_for_space.load(Ordering::Acquire)
     }
 
     /// A read has failed: if that may be for what lies on the disk, all of the copy is looked at soon, and if it is

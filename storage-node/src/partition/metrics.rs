@@ -23,6 +23,7 @@ pub(crate) struct PartitionMetrics {
     scrubbed_bytes: Counter,
     damaged_segments: Counter,
     restarted_copies: Counter,
+    reopened_copies: Counter,
     opening: Arc<OpeningProgress>,
     open: Gauge,
     fetch_sessions: Gauge,
@@ -57,6 +58,11 @@ impl PartitionMetrics {
             "weir_storage_node_restarted_copies",
             "Copies that were dropped for damage and began anew",
             &metrics.restarted_copies,
+        );
+        add(
+            "weir_storage_node_reopened_copies",
+            "Copies that were offline for the moment and were opened again",
+            &metrics.reopened_copies,
         );
         registry.register(
             "weir_storage_node_open_partitions",
@@ -120,6 +126,10 @@ impl PartitionMetrics {
 
     pub(crate) fn on_copy_restarted(&self) {
         self.restarted_copies.inc();
+    }
+
+    pub(crate) fn on_copy_reopened(&self) {
+        self.reopened_copies.inc();
     }
 
     pub(crate) fn set_open(&self, partitions: usize) {

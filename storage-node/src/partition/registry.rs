@@ -2,7 +2,8 @@
 //!
 //! [`Partitions::apply`] is called by the metadata feed alone, one call after the other, and returns when everything is
 //! done: only then may the node say that the partitions it leads are open. A copy that cannot be opened stays listed as
-//! failed, so that clients get a storage error and not a wrong answer; [`Partitions::reopen_failed`] tries it again.
+//! failed, so that clients get a storage error and not a wrong answer; [`Partitions::reopen_failed`] tries it again. So it
+//! does with one that has met a full disk.
 
 mod reopen;
 mod repair;
@@ -435,9 +436,15 @@ impl Partitions {
     ) -> Option<(TopicPartition, Arc<TopicSettings>, oneshot::Receiver<Result<PartitionHandle, OpenFailure>>)>
     {
         let settings = Arc::new(self.settings(image, local));
+        let closed = self.retries.closed(local.id, settings.replica.flush);
         let (done, opened) = oneshot::channel();
-        let open =
-            Open { id: local.id, settings: Arc::clone(&settings), epoch: new_epoch(&local.state), done };
+        let open = Open {
+            id: local.id,
+            settings: Arc::clone(&settings),
+            epoch: new_epoch(&local.state),
+            closed,
+            done,
+        };
         self.send(self.place(local.id), Event::Open(open)).await;
         Some((local.id, settings, opened))
     }

@@ -439,6 +439,57 @@ async fn a_copy_that_could_not_be_opened_for_the_moment_is_opened_later() {
     world.partitions.close().await;
 }
 
+/// What the disk had no room for may be gone, or still be there: what was acknowledged is, and the partition goes on by itself.
+#[tokio::test]
+async fn a_log_whose_sync_found_no_space_goes_on_when_there_is_some() {
+    for seed in 1..4 {
+        let disk = SimDisk::new(seed);
+        let world = World::open(&disk, 1).await;
+        let id = topic_partition(topic_id(1), 0);
+        world.produce(0, Acks::All, 1, 0).await.unwrap();
+        disk.inject(SimFault::SyncNoSpace(".log".into()));
+        assert_eq!(world.produce(0, Acks::All, 1, 1).await, Err(ProduceError::LogFailed));
+        let handle = world.handle(0);
+        eventually("nothing of it is under way", || handle.is_closed_for_space()).await;
+        assert_eq!(world.partitions.metrics().disks().failures(), [""; 0], "the directory is not to blame");
+        world.produce(1, Acks::All, 2, 0).await.unwrap();
+        let in_a_while = |wait_ms| Millis(world.clock.monotonic().0 + wait_ms);
+        world.partitions.reopen_due(&world.image, in_a_while(0)).await;
+        assert!(matches!(world.partitions.get(id), Lookup::Failed), "it is closed, and its turn comes later");
+        if seed == 1 {
+            // The device has none of what was not synced, and what the cache shows of it is gone too.
+            let folder = disk.list(Path::new("data")).unwrap();
+            let folder = folder.iter().find(|e| e.is_dir && e.name.ends_with("-0")).unwrap();
+            let path = Path::new("data").join(&folder.name).join("00000000000000000000.log");
+            let file = disk.open(&path, OpenMode::ReadWrite).unwrap();
+            file.set_len(file.len().unwrap() - 20).unwrap();
+        }
+        // It does not fit while it is copied; it is tried again.
+        disk.set_capacity(Some(disk.used_bytes()));
+        world.partitions.reopen_due(&world.image, in_a_while(5_000)).await;
+        assert!(matches!(world.partitions.get(id), Lookup::Failed) && world.partitions.damaged().is_empty());
+        disk.set_capacity(None);
+        let opened = async || {
+            world.partitions.reopen_due(&world.image, in_a_while(1_000_000)).await;
+            matches!(world.partitions.get(id), Lookup::Open(_))
+        };
+        while !opened().await {
+            // The log thread has yet to see that there is room.
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        eventually("it leads again", || world.handle(0).view().high_watermark > Offset(0)).await;
+        assert_eq!(world.read(0)[0], (0, value(1, 0)), "what was acknowledged is there");
+        // The producer sends again what was refused: it may be there already.
+        world.produce(0, Acks::All, 1, 1).await.unwrap();
+        world.produce(0, Acks::All, 1, 2).await.unwrap();
+        let expected: Vec<_> = (0..3).map(|n| (i64::from(n), value(1, n))).collect();
+        assert_eq!(world.read(0), expected);
+        let world = world.power_cut(&disk, 2).await;
+        assert_eq!(world.read(0), expected);
+        world.partitions.close().await;
+    }
+}
+
 /// Clients are refused before the disk is full, the logs of coordinators are not, and it all goes on when there is room.
 #[tokio::test]
 async fn below_the_reserve_producers_are_refused_until_there_is_room() {

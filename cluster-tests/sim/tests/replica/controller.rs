@@ -4,9 +4,7 @@
 use controller_core::plan::{self, Inputs};
 use controller_core::sessions::Verdict;
 use controller_core::{Chance, ClusterState, Limits, Sessions};
-use proto_types::controller_api::{
-    CreateTopics, Heartbeat, HeartbeatReply, MayLack, NewTopic, RegisterNode,
-};
+use proto_types::controller_api::{CreateTopics, Heartbeat, HeartbeatReply, MayLack, NewTopic, RegisterNode};
 use proto_types::error::Rejection;
 use proto_types::ids::{
     BrokerEpoch, DirectoryId, Incarnation, MetadataIndex, Millis, NodeId, PartitionIndex, TopicId,

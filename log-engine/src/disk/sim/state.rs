@@ -25,6 +25,7 @@ pub(super) struct State {
     pub(super) life: u64,
     pub(super) faults: Vec<SimFault>,
     pub(super) capacity: Option<u64>,
+    pub(super) inodes_max: Option<usize>,
     pub(super) own_mount: bool,
 }
 
@@ -91,6 +92,14 @@ impl State {
             self.crashed = true;
         }
         Ok(())
+    }
+
+    /// Whether there may be another file or directory.
+    pub(super) fn check_inodes(&self) -> io::Result<()> {
+        match self.inodes_max.is_some_and(|max| self.names.len() >= max) {
+            true => Err(rustix::io::Errno::NOSPC.into()),
+            false => Ok(()),
+        }
     }
 
     pub(super) fn take_fault(&mut self, matches: impl Fn(&SimFault) -> bool) -> bool {
@@ -231,7 +240,11 @@ impl State {
     }
 
     pub(super) fn used_bytes(&self) -> u64 {
-        self.files.values().map(SimInode::space).sum()
+        let inodes = self.names.values().filter_map(|node| match node {
+            Node::File(inode) => self.files.get(inode),
+            Node::Dir => None,
+        });
+        inodes.map(SimInode::space).sum()
     }
 }
 

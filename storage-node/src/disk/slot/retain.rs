@@ -2,6 +2,8 @@
 //!
 //! The leader decides what goes, never above the high watermark; followers follow its log's start.
 
+use std::sync::atomic::Ordering;
+
 use log_engine::DetachedSegments;
 use log_engine_core::retention::ExpiryReason;
 use proto_types::ids::Offset;
@@ -62,6 +64,18 @@ impl Slot {
     /// Why the disk counts as failed, if it was this log that met the failure.
     pub(crate) fn device_failure(&self) -> Option<&str> {
         self.log.device_failure()
+    }
+
+    /// Says to others whether only opening the log anew helps, and nothing of it is under way any more.
+    pub(crate) fn note_closed_for_space(&self) {
+        if self.flushing_since.is_none() && self.log.closed_for_space().is_some() {
+            self.shared.closed_for_space.store(true, Ordering::Release);
+        }
+    }
+
+    /// See [`Replica::let_epoch_go_on`](storage_node_core::Replica::let_epoch_go_on).
+    pub(crate) fn let_epoch_go_on(&mut self) {
+        self.replica.let_epoch_go_on();
     }
 
     /// The directory is offline: this copy is of no use either, whether it has met the failure or not.

@@ -1,5 +1,6 @@
 //! Copies whose logs could not be opened for the moment, for want of space or descriptors or because the disk failed once: each
-//! is opened again after a while.
+//! is opened again after a while. So are those whose logs were closed because what was written found no space on the disk, as
+//! soon as there is more than the reserve.
 //!
 //! An open that failed in the middle is like a process that died in the middle: the next one finds what it left, and trusts
 //! nothing of it that no sync has confirmed.
@@ -7,10 +8,14 @@
 use std::collections::BTreeMap;
 
 use parking_lot::Mutex;
-use proto_types::ids::{Millis, TopicPartition};
+use proto_types::ids::{Millis, Offset, TopicPartition};
 use storage_node_core::image::ClusterImage;
+use storage_node_core::{FlushMode, Standing};
+use tokio::sync::oneshot;
 
 use super::{Copy, Partitions};
+use crate::disk::event::{ClosedLog, DropCopy, Event};
+use crate::partition::PartitionHandle;
 
 /// A copy that could not be opened is tried again after so long, and after twice as long each further time.
 const RETRY_MS_MIN: i64 = 5_000;
@@ -28,24 +33,55 @@ struct Retry {
 
 /// Copies that are to be tried again; never more than there are copies.
 #[derive(Debug, Default)]
-pub(super) struct Retries(Mutex<BTreeMap<TopicPartition, Retry>>);
+pub(super) struct Retries {
+    waiting: Mutex<BTreeMap<TopicPartition, Retry>>,
+    /// Logs that were closed for lack of space, until one has come back with all that it held.
+    closed: Mutex<BTreeMap<TopicPartition, ClosedLog>>,
+}
 
 impl Retries {
     /// A copy could not be opened, again or for the first time.
     pub(super) fn put_off(&self, id: TopicPartition, Millis(now): Millis) {
-        let mut retries = self.0.lock();
+        let mut retries = self.waiting.lock();
         let wait_ms = retries.get(&id).map_or(RETRY_MS_MIN, |retry| (2 * retry.wait_ms).min(RETRY_MS_MAX));
         retries.insert(id, Retry { not_before: now.saturating_add(wait_ms), wait_ms });
     }
 
+    /// A copy was closed for lack of space.
+    fn close(&self, id: TopicPartition, log: ClosedLog, now: Millis) {
+        // What an earlier time has taken others may still have.
+        let log = self
+            .closed(id, log.flush)
+            .map_or(log, |before| ClosedLog { end: before.end.max(log.end), ..before });
+        self.closed.lock().insert(id, log);
+        self.put_off(id, now);
+    }
+
+    /// What the log was if it was closed for lack of space. `flush` is what its acknowledgements promise now.
+    pub(super) fn closed(&self, id: TopicPartition, flush: FlushMode) -> Option<ClosedLog> {
+        let closed = self.closed.lock().get(&id).copied()?;
+        let is_promised = closed.flush == FlushMode::Ack && flush == FlushMode::Ack;
+        Some(ClosedLog { flush: if is_promised { FlushMode::Ack } else { FlushMode::Os }, ..closed })
+    }
+
+    /// A copy is open, with a log that ends there.
+    fn on_opened(&self, id: TopicPartition, end: Offset) {
+        self.waiting.lock().remove(&id);
+        let mut closed = self.closed.lock();
+        if closed.get(&id).is_some_and(|before| before.end <= end) {
+            closed.remove(&id);
+        }
+    }
+
     /// A copy is not tried any more.
     pub(super) fn forget(&self, id: TopicPartition) {
-        self.0.lock().remove(&id);
+        self.waiting.lock().remove(&id);
+        self.closed.lock().remove(&id);
     }
 
     /// Those whose turn it is of the ones that are `wanted`.
     fn due(&self, Millis(now): Millis, wanted: impl Fn(TopicPartition) -> bool) -> Vec<TopicPartition> {
-        let retries = self.0.lock();
+        let retries = self.waiting.lock();
         let due = retries.iter().filter(|(id, retry)| retry.not_before <= now && wanted(**id));
         due.map(|(id, _)| *id).take(REOPENS_AT_ONCE).collect()
     }
@@ -60,9 +96,13 @@ impl Partitions {
     }
 
     pub(super) async fn reopen_due(&self, image: &ClusterImage, now: Millis) {
+        self.close_full(now).await;
         let works = |id| {
             let place = self.placed.lock().get(&id).copied();
-            place.is_some_and(|place| self.failure_of(place).is_none())
+            let has_space = |place: usize| {
+                self.directories[place].health.has_space() || !self.retries.closed.lock().contains_key(&id)
+            };
+            place.is_some_and(|place| self.failure_of(place).is_none() && has_space(place))
         };
         let mut opening = Vec::new();
         for id in self.retries.due(now, works) {
@@ -76,7 +116,8 @@ impl Partitions {
             let copy = match opened.await {
                 Ok(Ok(handle)) => {
                     tracing::info!(partition = %id, topic = %settings.topic_name, "the log could be opened now");
-                    self.retries.forget(id);
+                    self.retries.on_opened(id, Offset(handle.reader().end()));
+                    self.config.metrics.on_copy_reopened();
                     Copy::Open { handle, settings }
                 }
                 Ok(Err(failure)) => self.on_open_failed(id, &failure),
@@ -84,6 +125,33 @@ impl Partitions {
                 Err(_) => continue,
             };
             self.copies.write().insert(id, copy);
+        }
+    }
+
+    /// Closes copies whose logs take no more for lack of space. What was to be on the disk may be gone, so only opening them
+    /// anew tells what is left.
+    async fn close_full(&self, now: Millis) {
+        let full: Vec<PartitionHandle> = {
+            let (copies, damaged) = (self.copies.read(), self.damaged.lock());
+            let full = copies.values().filter_map(|copy| match copy {
+                Copy::Open { handle, .. } => Some(handle).filter(|handle| handle.is_closed_for_space()),
+                Copy::Failed => None,
+            });
+            let full = full.filter(|handle| handle.view().standing == Standing::Failed);
+            full.filter(|handle| !damaged.contains(&handle.id())).take(REOPENS_AT_ONCE).cloned().collect()
+        };
+        let mut closing = Vec::with_capacity(full.len());
+        for handle in full {
+            let (id, flush) = (handle.id(), handle.settings().replica.flush);
+            self.retries.close(id, ClosedLog { end: Offset(handle.reader().end()), flush }, now);
+            let (done, dropped) = oneshot::channel();
+            self.send(handle.directory(), Event::Drop(DropCopy { id, delete: false, done })).await;
+            self.copies.write().insert(id, Copy::Failed);
+            closing.push(dropped);
+        }
+        for dropped in closing {
+            // A thread that ended has closed it too.
+            drop(dropped.await);
         }
     }
 }
@@ -109,5 +177,25 @@ mod tests {
         assert_eq!(retries.due(Millis(i64::MAX), |_| false), []);
         retries.forget(id);
         assert_eq!(retries.due(Millis(i64::MAX), |_| true), []);
+    }
+
+    #[test]
+    fn what_a_closed_log_held_is_remembered_until_it_is_there_again() {
+        let (ack, os) = (FlushMode::Ack, FlushMode::Os);
+        let retries = Retries::default();
+        let id = topic_partition(TopicId(Uuid::from_u128(1)), 0);
+        let log = |end, flush| ClosedLog { end: Offset(end), flush };
+        retries.close(id, log(9, ack), Millis(0));
+        assert_eq!(retries.closed(id, ack), Some(log(9, ack)));
+        assert_eq!(retries.closed(id, os), Some(log(9, os)), "what is acknowledged now may be lost");
+        retries.on_opened(id, Offset(7));
+        retries.close(id, log(8, ack), Millis(0));
+        assert_eq!(retries.closed(id, ack), Some(log(9, ack)), "others may have it");
+        retries.on_opened(id, Offset(9));
+        assert_eq!(retries.closed(id, ack), None);
+        retries.close(id, log(9, os), Millis(0));
+        assert_eq!(retries.closed(id, ack), Some(log(9, os)), "what was acknowledged then may be lost");
+        retries.forget(id);
+        assert_eq!((retries.closed(id, ack), retries.due(Millis(i64::MAX), |_| true)), (None, vec![]));
     }
 }

@@ -139,6 +139,7 @@ impl Partitions {
         self.aside.lock().insert(id);
         self.copies.write().remove(&id);
         self.damaged.lock().remove(&id);
+        self.retries.forget(id);
         let Some((id, settings, opened)) = self.begin_open(image, &local).await else { return Ok(()) };
         let copy = match opened.await {
             Ok(Ok(handle)) => Copy::Open { handle, settings },
