@@ -283,7 +283,8 @@ mod tests {
             all.iter().for_each(|&log| ends.raise(log, 10));
             ends.write().unwrap();
         }
-        disk.set_capacity(Some(disk.used_bytes()));
+        // Not even what goes makes room.
+        disk.set_capacity(Some(0));
         let pair = open(&all);
         for ends in &pair {
             ends.lower_durably(name(1), Some(5)).unwrap();
