@@ -136,6 +136,7 @@ async fn one_controller_grows_to_three_and_the_first_one_leaves() {
     created(quorum.create("after").await);
     let (reason, sentence) = refusal(alter(&quorum, remove(1)).await);
     assert_eq!(reason, Reason::VoterNotFound, "{sentence}");
+    assert!(sentence.contains("it was removed"), "{sentence}");
     // All that is known survives a restart of all, also of those that never formed a quorum.
     for id in [2, 3] {
         quorum.stop(id).await;

@@ -100,7 +100,9 @@ impl<C: Environment> Voters<C> {
         confirm_leadership(&self.shared.raft, self.shared.config.confirm).await
     }
 
-    /// Makes a change, which takes `patience` at most. Asking again for what was done is fine.
+    /// Makes a change, which takes `patience` at most. Asking again for what was done is fine; of a removal it is then said that
+    /// the controller is in the quorum no more. [`ControllerError::NotLeader`] may come after it was done, too: the next leader
+    /// tells.
     pub(crate) async fn alter(&self, change: AlterVoters, patience: Duration) -> Result<(), ControllerError> {
         let shared = &self.shared;
         let Ok(_turn) = shared.changing.try_lock() else {
@@ -319,7 +321,11 @@ impl<C: Environment> Shared<C> {
         let membership = Arc::clone(&metrics.membership_config);
         let voters: BTreeSet<u64> = membership.voter_ids().collect();
         if membership.nodes().all(|(known, _)| *known != id.0) {
-            return Err(rejected(Reason::VoterNotFound, format!("Controller {id} is not in the quorum.")));
+            let message = match self.view.state().controllers().removed().contains(&id) {
+                true => format!("Controller {id} is not in the quorum any more: it was removed."),
+                false => format!("Controller {id} is not in the quorum."),
+            };
+            return Err(rejected(Reason::VoterNotFound, message));
         }
         let ids = BTreeSet::from([id.0]);
         if !voters.contains(&id.0) {
