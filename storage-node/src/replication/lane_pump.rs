@@ -4,7 +4,7 @@
 //! read that would wait for a disk goes to the read threads, and the session pauses until it comes back; everybody else
 //! goes on.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -45,11 +45,11 @@ pub(crate) struct LanePump {
     marks: HashMap<SessionId, Marks>,
     marks_until: Instant,
     throttle: LeaderThrottle,
-    /// Sessions that wait until the rate allows more, and until when.
-    held_back: Vec<Arc<LeaderSession>>,
+    /// Sessions that wait until the rate allows more, each once however often it is woken, and until when.
+    held_back: HashSet<SessionId>,
     held_back_until: Instant,
-    /// Pushes that wait until fewer reads are under way.
-    waiting: VecDeque<(SessionId, Push)>,
+    /// Pushes that wait until fewer reads are under way: of each session one.
+    waiting: ColdQueue,
     frames: Vec<Bytes>,
     frames_bytes: usize,
 }
@@ -59,6 +59,14 @@ struct Pumping {
     pump: Pump,
     /// A read for it waits for a disk.
     reading: bool,
+}
+
+/// Pushes in the order in which they came, one for each session, none for one that is over.
+#[derive(Debug, Default)]
+struct ColdQueue {
+    by_turn: BTreeMap<u64, (SessionId, Push)>,
+    turns: HashMap<SessionId, u64>,
+    next_turn: u64,
 }
 
 /// What a read thread brought.
@@ -99,9 +107,9 @@ impl LanePump {
             marks: HashMap::new(),
             marks_until: Instant::now(),
             throttle,
-            held_back: Vec::new(),
+            held_back: HashSet::new(),
             held_back_until: Instant::now(),
-            waiting: VecDeque::new(),
+            waiting: ColdQueue::default(),
             frames: Vec::new(),
             frames_bytes: 0,
         }
@@ -164,12 +172,19 @@ impl LanePump {
     /// The leader's side is over.
     fn close(&mut self, session: &LeaderSession) {
         let id = session.open.session;
-        self.sessions.remove(&id);
-        self.marks.remove(&id);
+        self.forget(id);
         // A session that the follower has closed is not told of.
         if self.lane.remove(id).is_some() {
             self.push(&LeaderFrame::Closed { session: id });
         }
+    }
+
+    /// Nothing of the session stays behind.
+    fn forget(&mut self, id: SessionId) -> Option<Pumping> {
+        self.marks.remove(&id);
+        self.held_back.remove(&id);
+        self.waiting.remove(id);
+        self.sessions.remove(&id)
     }
 
     /// Sends what the session may send now.
@@ -177,8 +192,7 @@ impl LanePump {
         let Some(pumping) = self.sessions.get_mut(&id) else { return };
         // The follower has closed it.
         if self.lane.get(id).is_none() {
-            self.sessions.remove(&id);
-            self.marks.remove(&id);
+            self.forget(id);
             return;
         }
         pumping.pump.add_credit(pumping.session.take_credit());
@@ -186,7 +200,7 @@ impl LanePump {
             return;
         }
         if let Some(pause) = self.throttle.pause(&pumping.session) {
-            self.held_back.push(Arc::clone(&pumping.session));
+            self.held_back.insert(id);
             self.held_back_until = Instant::now() + pause;
             return;
         }
@@ -206,8 +220,7 @@ impl LanePump {
 
     /// The session cannot be served any more. The replica knows already if its leadership is over.
     fn end(&mut self, id: SessionId) {
-        let Some(pumping) = self.sessions.remove(&id) else { return };
-        self.marks.remove(&id);
+        let Some(pumping) = self.forget(id) else { return };
         let session = pumping.session;
         session.partition.tell(Event::SessionEnded { session: Arc::clone(&session) });
         self.close(&session);
@@ -226,7 +239,7 @@ impl LanePump {
             None => {
                 pumping.reading = true;
                 self.metrics.on_cold_read();
-                self.waiting.push_back((id, push));
+                self.waiting.push(id, push);
                 self.start_reads();
             }
         }
@@ -235,7 +248,7 @@ impl LanePump {
     /// Begins reads on the read threads, a few at a time.
     fn start_reads(&mut self) {
         while self.reads.len() < self.limits.catch_up_reads_max
-            && let Some((id, push)) = self.waiting.pop_front()
+            && let Some((id, push)) = self.waiting.pop()
         {
             let Some(pumping) = self.sessions.get(&id) else { continue };
             let (reader, pool) = (pumping.session.partition.reader().clone(), self.read_pool.clone());
@@ -308,7 +321,11 @@ impl LanePump {
             }
         }
         if now >= self.held_back_until {
-            self.held_back.drain(..).for_each(|session| session.wake());
+            for id in self.held_back.drain() {
+                if let Some(pumping) = self.sessions.get(&id) {
+                    pumping.session.wake();
+                }
+            }
         }
     }
 
@@ -316,6 +333,27 @@ impl LanePump {
         let bytes = Bytes::from(proto_types::encode(frame));
         self.frames_bytes += bytes.len();
         self.frames.push(bytes);
+    }
+}
+
+impl ColdQueue {
+    /// A session that waits already keeps its turn.
+    fn push(&mut self, id: SessionId, push: Push) {
+        let turn = *self.turns.entry(id).or_insert(self.next_turn);
+        self.by_turn.insert(turn, (id, push));
+        self.next_turn += 1;
+    }
+
+    fn pop(&mut self) -> Option<(SessionId, Push)> {
+        let (_, (id, push)) = self.by_turn.pop_first()?;
+        self.turns.remove(&id);
+        Some((id, push))
+    }
+
+    fn remove(&mut self, id: SessionId) {
+        if let Some(turn) = self.turns.remove(&id) {
+            self.by_turn.remove(&turn);
+        }
     }
 }
 
@@ -397,4 +435,32 @@ fn chunk(push: &Push, read: Result<LogSlice, ReadError>) -> Result<Option<Chunk>
         checked.map_err(|error| suspicious(format!("behind offset {}: {error}", push.from)))?;
     }
     Ok(Some(Chunk { bytes: Bytes::from(bytes), next }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn push(from: i64) -> Push {
+        let marks = Marks { log_start: Offset(0), high_watermark: Offset(0) };
+        Push { from: Offset(from), to: Offset(100), bytes_max: 10, at_least_one: true, marks }
+    }
+
+    #[test]
+    fn a_session_waits_once_for_a_read_and_not_after_its_end() {
+        let mut queue = ColdQueue::default();
+        for from in 0..1_000 {
+            queue.push(SessionId(1), push(from));
+            queue.push(SessionId(2), push(from));
+        }
+        queue.push(SessionId(3), push(7));
+        assert_eq!((queue.by_turn.len(), queue.turns.len()), (3, 3));
+        queue.remove(SessionId(2));
+        queue.remove(SessionId(9));
+        queue.push(SessionId(2), push(5));
+        let popped: Vec<_> =
+            std::iter::from_fn(|| queue.pop()).map(|(id, push)| (id.0, push.from.0)).collect();
+        assert_eq!(popped, [(1, 999), (3, 7), (2, 5)]);
+        assert_eq!((queue.by_turn.len(), queue.turns.len()), (0, 0));
+    }
 }

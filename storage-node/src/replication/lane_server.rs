@@ -13,7 +13,7 @@ use quic_transport::{Call, FrameReceiver, FrameSender, MessageKind, Role, Roles,
 use storage_node_core::SessionKey;
 
 use super::lane_pump::{LanePump, LeaderThrottle};
-use super::leader_session::{LeaderLane, LeaderSession, LeaderWord};
+use super::leader_session::{LeaderLane, LeaderSession};
 use super::{ReplicationLimits, ReplicationMetrics};
 use crate::disk::event::Event;
 use crate::partition::{Lookup, Partitions};
@@ -126,17 +126,17 @@ impl ServedLane<'_> {
 
     fn on_open(&self, open: OpenSession) -> Result<(), String> {
         let id = open.session;
-        let not_served = || LeaderWord::Refuse { session: id, answer: SessionAnswer::NotServed };
+        let sessions_max = self.server.limits.sessions_max;
         let found = self.server.partitions.upgrade().map(|partitions| partitions.get(open.partition));
         let partition = match found {
             Some(Lookup::Open(partition)) => partition,
             Some(Lookup::Failed | Lookup::Absent) | None => {
-                self.shared.push(not_served());
-                return Ok(());
+                let refused = self.shared.refuse(id, SessionAnswer::NotServed, sessions_max);
+                return refused.map_err(|full| full.to_string());
             }
         };
-        if self.shared.session_count() >= self.server.limits.sessions_max {
-            return Err(format!("more than {} sessions", self.server.limits.sessions_max));
+        if let Err(full) = self.shared.check_room(sessions_max) {
+            return Err(format!("{full} (limits.replication_sessions_max = {sessions_max})"));
         }
         let key = SessionKey(self.server.next_key.fetch_add(1, Ordering::Relaxed));
         let lane = Arc::clone(&self.shared);

@@ -1,11 +1,13 @@
 //! One follower's session as the leader's node holds it: what its log thread and its lane share.
 //!
 //! Acknowledgements are folded into the newest, and a session waits at most once in the ready queue of its lane, so
-//! neither queue grows with traffic.
+//! neither queue grows with traffic. Nor do they grow with sessions that are opened and closed, or asked for in vain, by a
+//! follower that takes no answers: whatever of a session is still held somewhere counts as one, and so does a refusal that
+//! was not sent yet.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 use proto_types::ids::{BrokerEpoch, NodeId, Offset};
@@ -66,12 +68,37 @@ pub(crate) enum LeaderWord {
 pub(crate) struct LeaderLane {
     state: Mutex<LaneState>,
     wake: Notify,
+    /// Sessions that somebody still holds, those included that are over: each has at most one word of each kind.
+    held: AtomicUsize,
+}
+
+/// Why a lane takes no more sessions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum LaneFull {
+    /// As many are open as may be.
+    Open,
+    /// As many more are over, but not forgotten yet by everybody.
+    Ending,
+    /// As many refusals wait to be sent.
+    Refusals,
+}
+
+impl std::fmt::Display for LaneFull {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Open => "it has as many sessions open as it may have",
+            Self::Ending => "it opens and closes sessions faster than they are forgotten",
+            Self::Refusals => "it asks for sessions and does not take the answers",
+        })
+    }
 }
 
 #[derive(Debug, Default)]
 struct LaneState {
-    /// Bounded by the sessions: each has at most one of each kind in it.
+    /// Bounded by the sessions that are held, and by the refusals.
     words: VecDeque<LeaderWord>,
+    /// How many of the words are refusals.
+    refusals: usize,
     sessions: HashMap<SessionId, Arc<LeaderSession>>,
     /// The lane is over.
     closed: bool,
@@ -87,6 +114,7 @@ impl LeaderSession {
         lane: Arc<LeaderLane>,
         counted: CountedSession,
     ) -> Self {
+        lane.held.fetch_add(1, Ordering::Relaxed);
         Self {
             key,
             from,
@@ -151,7 +179,39 @@ impl LeaderSession {
     }
 }
 
+impl Drop for LeaderSession {
+    fn drop(&mut self) {
+        self.lane.held.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 impl LeaderLane {
+    /// Whether one more session may be opened, if so many may be open at a time.
+    pub(crate) fn check_room(&self, sessions_max: usize) -> Result<(), LaneFull> {
+        if self.state.lock().sessions.len() >= sessions_max {
+            return Err(LaneFull::Open);
+        }
+        // All may be closed and opened again at once, as when leaders move.
+        match self.held.load(Ordering::Relaxed) < sessions_max.saturating_mul(2) {
+            true => Ok(()),
+            false => Err(LaneFull::Ending),
+        }
+    }
+
+    /// Refuses a session, unless `refusals_max` refusals wait to be sent already.
+    pub(crate) fn refuse(
+        &self,
+        session: SessionId,
+        answer: SessionAnswer,
+        refusals_max: usize,
+    ) -> Result<(), LaneFull> {
+        if self.state.lock().refusals >= refusals_max {
+            return Err(LaneFull::Refusals);
+        }
+        self.push(LeaderWord::Refuse { session, answer });
+        Ok(())
+    }
+
     /// Adds a session. False if its id is in use.
     pub(crate) fn add(&self, session: &Arc<LeaderSession>) -> bool {
         let mut state = self.state.lock();
@@ -161,11 +221,6 @@ impl LeaderLane {
         }
         state.sessions.insert(id, Arc::clone(session));
         true
-    }
-
-    /// How many sessions there are.
-    pub(crate) fn session_count(&self) -> usize {
-        self.state.lock().sessions.len()
     }
 
     /// A session by the follower's name for it.
@@ -183,14 +238,16 @@ impl LeaderLane {
         let mut state = self.state.lock();
         state.closed = true;
         state.words.clear();
+        state.refusals = 0;
         state.sessions.drain().map(|(_, session)| session).collect()
     }
 
-    pub(crate) fn push(&self, word: LeaderWord) {
+    fn push(&self, word: LeaderWord) {
         let mut state = self.state.lock();
         if state.closed {
             return;
         }
+        state.refusals += usize::from(matches!(word, LeaderWord::Refuse { .. }));
         state.words.push_back(word);
         let first = state.words.len() == 1;
         drop(state);
@@ -201,7 +258,10 @@ impl LeaderLane {
 
     /// The next thing to do.
     pub(crate) fn take(&self) -> Option<LeaderWord> {
-        self.state.lock().words.pop_front()
+        let mut state = self.state.lock();
+        let word = state.words.pop_front();
+        state.refusals -= usize::from(matches!(word, Some(LeaderWord::Refuse { .. })));
+        word
     }
 
     /// Returns when there may be something to do.
@@ -210,5 +270,24 @@ impl LeaderLane {
         if self.state.lock().words.is_empty() {
             woken.await;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refusals_that_nobody_takes_are_bounded() {
+        let lane = LeaderLane::default();
+        let refuse = |id: u64| lane.refuse(SessionId(id), SessionAnswer::NotServed, 2);
+        assert_eq!([refuse(1), refuse(2), refuse(3)], [Ok(()), Ok(()), Err(LaneFull::Refusals)]);
+        assert!(matches!(lane.take(), Some(LeaderWord::Refuse { session: SessionId(1), .. })));
+        assert_eq!([refuse(4), refuse(5)], [Ok(()), Err(LaneFull::Refusals)]);
+        while lane.take().is_some() {}
+        assert_eq!(refuse(6), Ok(()));
+        lane.end();
+        assert_eq!((refuse(7), refuse(8)), (Ok(()), Ok(())), "a lane that is over keeps nothing");
+        assert!(lane.take().is_none());
     }
 }
