@@ -12,5 +12,6 @@ mod proof_of_death;
 mod repair;
 mod replication;
 mod retention;
+mod rot;
 mod separate_daemons;
 mod weir_dev;
