@@ -215,7 +215,7 @@ fn wait_whole(data: &Path) {
 }
 
 fn promises_are_kept(answers: &Answers, bootstrap: &str, when: &str) {
-    println!("{when}");
+    eprintln!("{when}");
     check_promises(answers, &kcat_read(bootstrap, TOPIC));
 }
 

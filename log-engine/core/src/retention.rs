@@ -192,7 +192,7 @@ mod tests {
             let mut end = 0;
             let count = random(8) as usize;
             let log: Vec<SegmentExtent> = (0..count)
-                .map(|at| {
+                .map(|_| {
                     end += 1 + random(20) as i64;
                     let empty = random(4) == 0;
                     SegmentExtent { end, bytes: if empty { 0 } else { 1 + random(100) } }
