@@ -1,7 +1,8 @@
 //! Three storage nodes, three controllers and a coordinator as processes on loopback, for the measurements of replication.
 
 use crate::{Failure, clock};
-use cluster_tests::replicated_cluster::{PartitionView, ReplicatedCluster, Role, Shape};
+use cluster_tests::partition_view::PartitionView;
+use cluster_tests::replicated_cluster::{ReplicatedCluster, Role, Shape};
 use std::path::Path;
 use std::time::Duration;
 

@@ -25,6 +25,7 @@ pub mod memory;
 pub mod moments;
 pub mod netns;
 pub mod oracle;
+pub mod partition_view;
 pub mod ports;
 pub mod probe;
 pub mod process;

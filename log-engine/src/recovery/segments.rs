@@ -212,16 +212,8 @@ impl Recovery<'_> {
                 true => u64::from(index.position),
                 false => self.indexed_at_or_before(base, entry.offset, index_entries)?,
             };
-            let mut scan = HeaderScan::new(self.open_log(base)?, &path, from, size, base, false);
-            let batch = loop {
-                match scan.next() {
-                    Ok(Some(found)) if found.header.last_offset() < entry.offset => {}
-                    found => break found.ok().flatten().map(|found| found.header),
-                }
-            };
-            let is_of =
-                |h: &BatchHeader| h.last_offset() == entry.offset && h.newest_timestamp() == entry.timestamp;
-            if !batch.is_some_and(|header| is_of(&header)) {
+            let scan = HeaderScan::new(self.open_log(base)?, &path, from, size, base, false);
+            if !is_of_its_batch(&entry, scan) {
                 return nothing(self);
             }
         }
@@ -481,4 +473,18 @@ fn write_index<E: Entry>(disk: &dyn Disk, index: &SparseIndex<E>, count: usize) 
     index.spill(&*file, count)?;
     let len = (u64::from(index.on_disk()) + count as u64) * E::BYTES as u64;
     file.set_len(len).and_then(|()| file.sync()).map_err(|e| FileError::new("sync", path, e))
+}
+
+/// Whether a time entry tells of the batch at its offset what that one says, in a walk that begins at or before it.
+fn is_of_its_batch(entry: &TimeEntry, mut scan: HeaderScan) -> bool {
+    loop {
+        match scan.next() {
+            Ok(Some(found)) if found.header.last_offset() < entry.offset => {}
+            Ok(Some(found)) => {
+                let header = found.header;
+                return header.last_offset() == entry.offset && header.newest_timestamp() == entry.timestamp;
+            }
+            Ok(None) | Err(_) => return false,
+        }
+    }
 }
