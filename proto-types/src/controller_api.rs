@@ -416,11 +416,11 @@ pub enum FeedFrame {
 /// See [`ControllerRequest::AlterPartition`] (KIP-497, KIP-841, KIP-903).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AlterPartition {
-    /// The node that leads; must be the one in its certificate.
+    /// The node that leads, or a member that leaves; must be the one in its certificate.
     pub node: NodeId,
     /// Its registration.
     pub broker_epoch: BrokerEpoch,
-    /// What it proposes.
+    /// What it proposes. Who does not lead can only leave itself out.
     pub partitions: Vec<ProposedIsr>,
 }
 

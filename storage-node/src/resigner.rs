@@ -1,9 +1,9 @@
-//! Gives up the leadership of partitions whose logs have failed here: a copy that cannot be read or written serves nobody,
-//! and others may have all of it.
+//! Gives up the place in the in-sync set of partitions whose logs have failed here: a copy that cannot be read or written
+//! serves nobody, and others may have all of it.
 //!
-//! The metadata still says that this node leads, so the controllers are asked: an in-sync set without the leader is a
-//! resignation. Asked again until the metadata says otherwise, also where nobody else is known to have everything: that
-//! can change.
+//! The metadata still says that this node leads or is in sync, so the controllers are asked: an in-sync set without its leader
+//! is a resignation, one without a follower spares producers the wait for it. Asked again until the metadata says otherwise,
+//! also where nobody else is known to have everything: that can change.
 
 use crate::controller_port::{ControllerFailure, ControllerPort};
 use crate::partition::registry::Partitions;
@@ -61,7 +61,7 @@ impl Resigner {
                     match result {
                         Ok(state) => {
                             let leader = state.leader.map(|node| node.0);
-                            tracing::warn!(partition = %id, leader, "the log has failed here: another node leads");
+                            tracing::warn!(partition = %id, leader, "the log has failed here: others go on without it");
                         }
                         Err(rejection) => {
                             tracing::debug!(partition = %id, %rejection, "nobody can lead instead of a failed log");
@@ -78,9 +78,10 @@ impl Resigner {
     }
 }
 
-/// What to ask for, if `me` leads.
+/// What to ask for, if `me` leads or follows in sync.
 fn resignation(me: NodeId, id: TopicPartition, state: &PartitionState) -> Option<ProposedIsr> {
-    (state.leader == Some(me)).then(|| ProposedIsr {
+    let counts = state.leader.is_some_and(|leader| leader == me || state.isr.contains(&me));
+    counts.then(|| ProposedIsr {
         partition: id,
         leader_epoch: state.leader_epoch,
         partition_epoch: state.partition_epoch,
@@ -102,7 +103,7 @@ mod tests {
     use uuid::Uuid;
 
     #[test]
-    fn only_a_leader_resigns_and_leaves_itself_out() {
+    fn who_leads_or_is_in_sync_leaves_itself_out() {
         let id = topic_partition(TopicId(Uuid::from_u128(1)), 0);
         let nodes = |ids: &[i32]| ids.iter().copied().map(NodeId).collect::<Vec<_>>();
         let state = PartitionState {
@@ -115,7 +116,11 @@ mod tests {
             leader_epoch: LeaderEpoch(4),
             partition_epoch: PartitionEpoch(9),
         };
-        assert_eq!(resignation(NodeId(3), id, &state), None);
+        assert_eq!(resignation(NodeId(2), id, &state), None, "nobody waits for it");
+        let nobody = PartitionState { leader: None, ..state.clone() };
+        assert_eq!(resignation(NodeId(3), id, &nobody), None, "it may be the best there is");
+        let proposal = resignation(NodeId(3), id, &state).expect("it is in sync");
+        assert_eq!(proposal.isr, [(NodeId(1), ProposedIsr::NOT_HEARD_FROM)]);
         let proposal = resignation(NodeId(1), id, &state).expect("it leads");
         assert_eq!((proposal.leader_epoch, proposal.partition_epoch), (LeaderEpoch(4), PartitionEpoch(9)));
         assert_eq!(proposal.isr, [(NodeId(3), ProposedIsr::NOT_HEARD_FROM)]);

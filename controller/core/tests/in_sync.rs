@@ -120,6 +120,35 @@ fn a_leader_resigns() {
     assert_eq!(refused(cluster.resign("t", 0)).0, Reason::EligibleLeadersNotAvailable, "nobody else is left");
 }
 
+/// A follower whose log has failed leaves by itself, so that nobody waits for it; it can do nothing else.
+#[test]
+fn a_follower_leaves() {
+    let mut cluster = three();
+    cluster.write("t", 0);
+    let leave = |cluster: &mut Cluster, node: i32, isr: &[i32]| {
+        let mut proposal = cluster.proposal("t", 0, isr);
+        (proposal.node, proposal.broker_epoch) = (NodeId(node), cluster.epoch(node));
+        for (_, heard_from) in &mut proposal.partitions[0].isr {
+            *heard_from = ProposedIsr::NOT_HEARD_FROM;
+        }
+        cluster.send(&proposal)
+    };
+    for others in [&[1][..], &[1, 3], &[1, 2, 3], &[2], &[]] {
+        assert_eq!(refused(leave(&mut cluster, 3, others)).0, Reason::NotLeader, "{others:?}");
+    }
+    let late = cluster.proposal("t", 0, &[1, 2, 3]);
+    let state = leave(&mut cluster, 3, &[1, 2]).expect("in force");
+    assert_eq!((state.leader, state.isr, state.elr), (Some(NodeId(1)), ids(&[1, 2]), ids(&[])));
+    assert_eq!(state.leader_epoch, LeaderEpoch(0), "the leader goes on");
+    assert_eq!(refused(leave(&mut cluster, 3, &[1, 2])).0, Reason::NotLeader, "it has left");
+    assert_eq!(refused(cluster.send(&late)).0, Reason::StalePartitionEpoch);
+    let state = leave(&mut cluster, 2, &[1]).expect("in force");
+    assert_eq!((state.isr, state.elr), (ids(&[1]), ids(&[2])), "what it has acknowledged is on its disk");
+    cluster.write("t", 0);
+    let state = cluster.propose("t", 0, &[1, 2, 3]).expect("in force");
+    assert_eq!(state.isr, ids(&[1, 2, 3]), "they come back like others");
+}
+
 /// T-21: a fenced or stopping node fetches as well as before; it must neither stay nor come back into the ISR.
 #[test]
 fn t21_a_fenced_node_is_not_admitted() {

@@ -4,7 +4,8 @@
 //! registration of each member that the leader has heard from: a request that was held up on its way admits nobody who has
 //! restarted since, and nothing that rests on an older state.
 //!
-//! A leader whose log has failed leaves itself out: it resigns in favour of the others.
+//! A leader whose log has failed leaves itself out: it resigns in favour of the others. A follower whose log has failed may
+//! leave too, so that nobody waits for it until it lags for too long.
 
 use super::partition_change::{Settler, Unclean, in_order};
 use super::{Decision, Inputs, check_partition_count, check_registration, reject};
@@ -18,7 +19,7 @@ use std::collections::BTreeSet;
 /// One result per partition, in the request's order: the state that is in force from now on.
 pub type Results = Vec<Result<PartitionState, Rejection>>;
 
-/// Plans the proposals of one leader. Asked again about a set that is in force already (the first answer was lost), it
+/// Plans the proposals of one node. Asked again about a set that is in force already (the first answer was lost), it
 /// answers with the state and changes nothing. Asked for the very set of the state that the proposal is about, it makes a
 /// newer state of it, with which no earlier proposal can succeed any more: a leader that does not know what became of one
 /// takes it back so.
@@ -37,7 +38,8 @@ pub fn alter_partition(
             let message = format!("Partition {} is named twice.", proposed.partition);
             return reject(Reason::InvalidRequest, message);
         }
-        let before = check_leadership(state, request.node, proposed)?;
+        let leaving = leaving(state, request.node, proposed);
+        let before = leaving.map_or_else(|| check_leadership(state, request.node, proposed), Ok)?;
         if is_in_force(before, proposed) {
             if proposed.partition_epoch != before.partition_epoch {
                 return Ok(before.clone());
@@ -47,7 +49,8 @@ pub fn alter_partition(
             return Ok(next);
         }
         check_proposal(state, before, proposed)?;
-        let (before, isr) = if proposed.isr.iter().any(|(node, _)| *node == request.node) {
+        let stays = leaving.is_some() || proposed.isr.iter().any(|(node, _)| *node == request.node);
+        let (before, isr) = if stays {
             let member = |node: NodeId| proposed.isr.iter().any(|(member, _)| *member == node);
             (before.clone(), in_order(&before.replicas, member))
         } else {
@@ -63,6 +66,21 @@ pub fn alter_partition(
     };
     let reply = request.partitions.iter().map(&mut plan_one).collect();
     Ok(Decision { changes, reply })
+}
+
+/// The partition, if another node leads it and the proposal is its in-sync set without the asking follower.
+fn leaving<'a>(
+    state: &'a ClusterState,
+    follower: NodeId,
+    proposed: &ProposedIsr,
+) -> Option<&'a PartitionState> {
+    let before = state.partitions().get(proposed.partition)?;
+    let is_follower = before.leader.is_some_and(|leader| leader != follower);
+    let named = |node: &NodeId| proposed.isr.iter().any(|(member, _)| member == node);
+    let leaves_itself_out = before.isr.contains(&follower)
+        && proposed.isr.len() + 1 == before.isr.len()
+        && before.isr.iter().all(|node| named(node) != (*node == follower));
+    (is_follower && proposed.leader_epoch == before.leader_epoch && leaves_itself_out).then_some(before)
 }
 
 /// Whether the asking node leads the partition in the epoch that it believes.
