@@ -14,6 +14,7 @@ mod operator;
 mod paths;
 mod verdict;
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::path::Path;
 use std::time::Duration;
@@ -22,7 +23,7 @@ use crate::clients::kafka_tool_output;
 use crate::clock::{Stopwatch, wait_until};
 use crate::moments::Moments;
 use crate::netns::NetworkError;
-use crate::replicated_cluster::{ReplicatedCluster, Role, Shape};
+use crate::replicated_cluster::{Daemon, ReplicatedCluster, Role, Shape};
 use canary::Canary;
 use damage::Damages;
 use faults::Fault;
@@ -89,10 +90,10 @@ pub struct Diary {
     begun: Vec<(u64, String)>,
     /// A disk was filled: daemons may say so.
     disks_filled: bool,
-    /// A disk failed: so too.
-    disks_failed: bool,
-    /// Files were damaged: so too.
-    files_damaged: bool,
+    /// Storage nodes whose files were damaged: they may say so.
+    damaged: BTreeSet<String>,
+    /// Storage nodes whose disk failed: so too.
+    failed: BTreeSet<String>,
     /// A disk stood still: so may its daemon say.
     disks_stalled: bool,
     /// What must not be: liveness, a daemon that ended by itself.
@@ -106,8 +107,8 @@ impl Diary {
             text: String::new(),
             begun: Vec::new(),
             disks_filled: false,
-            disks_failed: false,
-            files_damaged: false,
+            damaged: BTreeSet::new(),
+            failed: BTreeSet::new(),
             disks_stalled: false,
             complaints: Vec::new(),
         }
@@ -292,10 +293,15 @@ impl Storm<'_> {
             self.wait_for_sync();
         }
         self.diary.disks_filled |= fault.fills_disks();
-        self.diary.files_damaged |= fault == Fault::Damage;
-        self.diary.disks_failed |= fault == Fault::IoErrors;
         self.diary.disks_stalled |= fault == Fault::SlowDisk;
         let what = fault.begin(self)?;
+        let named =
+            self.cluster.daemons().iter().map(Daemon::name).filter(|name| what.contains(name.as_str()));
+        match fault {
+            Fault::Damage => self.diary.damaged.extend(named),
+            Fault::IoErrors => self.diary.failed.extend(named),
+            _ => drop(named),
+        }
         self.diary.fault(&what);
         Ok(())
     }

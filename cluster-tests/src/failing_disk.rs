@@ -104,7 +104,12 @@ impl FailingDisk {
     /// Has the system forget what it holds in memory of the files below a folder of the mount.
     pub fn forget(&self, dir: &Path) -> Result<(), NetworkError> {
         let failed = |error: io::Error| NetworkError(format!("open a file in {}: {error}", dir.display()));
-        for entry in fs::read_dir(dir).map_err(failed)? {
+        let entries = match fs::read_dir(dir) {
+            // The daemon may have removed it just now.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            entries => entries.map_err(failed)?,
+        };
+        for entry in entries {
             let path = entry.map_err(failed)?.path();
             if path.is_dir() {
                 self.forget(&path)?;

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::clock::Stopwatch;
+use crate::clock::{Stopwatch, wait_until};
 use crate::netns::NetworkError;
 use crate::process::Process;
 
@@ -12,6 +12,8 @@ const CONTROLLER: &str = "/sys/fs/cgroup/memory";
 const LIMIT: &str = "memory.limit_in_bytes";
 /// Pause between two steps.
 const STEP: Duration = Duration::from_millis(100);
+/// How long a process that was killed may take to end: its disk may be slow.
+const PATIENCE_OF_THE_DEAD: Duration = Duration::from_secs(30);
 
 /// A group. Its processes must have ended when it is dropped.
 #[derive(Debug)]
@@ -54,7 +56,7 @@ impl MemoryGroup {
     /// Lowers the limit as far as the kernel goes with it, again and again, until the process is killed for it; says at how many
     /// KiB. None if it lives on for so long.
     pub fn squeeze(&self, process: &mut Process, patience: Duration) -> Result<Option<u64>, NetworkError> {
-        let watch = Stopwatch::start();
+        let (watch, kills) = (Stopwatch::start(), self.kills()?);
         let (mut limit, mut step) = (self.used()?, 16 << 20);
         while watch.elapsed() < patience {
             // What the kernel cannot take away must be left.
@@ -67,7 +69,22 @@ impl MemoryGroup {
                 return Ok(Some(limit >> 10));
             }
         }
+        // Killed it may be and still wait for its disk.
+        if self.kills()? > kills {
+            let ended =
+                wait_until(PATIENCE_OF_THE_DEAD, || matches!(process.ended(), Ok(Some(_))).then_some(()));
+            return Ok(ended.map(|()| limit >> 10));
+        }
         Ok(None)
+    }
+
+    /// How many processes the kernel has killed for the limit.
+    fn kills(&self) -> Result<u64, NetworkError> {
+        let path = self.dir.join("memory.oom_control");
+        let text = fs::read_to_string(&path).unwrap_or_default();
+        let kills = text.lines().find_map(|line| line.strip_prefix("oom_kill "));
+        let kills = kills.and_then(|number| number.trim().parse().ok());
+        kills.ok_or_else(|| NetworkError(format!("{} tells no number of kills", path.display())))
     }
 
     fn used(&self) -> Result<u64, NetworkError> {

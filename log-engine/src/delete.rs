@@ -24,10 +24,7 @@ impl Log {
         self.shared.note_cut();
         let detached = self.data.detach(self.name)?;
         // Neither a look at its segments nor a flush that is still under way may take a log that is made in its place for it.
-        let segments = std::mem::take(&mut *self.shared.segments.write());
-        for segment in segments.iter() {
-            self.forget_segment(segment);
-        }
+        self.let_all_go();
         self.epochs_written.lock().version = u64::MAX;
         Ok(detached)
     }

@@ -484,14 +484,31 @@ impl Log {
         Ok(())
     }
 
-    /// Writes out and flushes everything, so that the next open has nothing to recover.
+    /// Writes out and flushes everything, so that the next open has nothing to recover. Whoever still reads finds nothing, also
+    /// where that fails: neither a look at its segments nor a seal may take a log that is opened in its place for it.
     pub fn close(mut self) -> Result<(), LogError> {
+        let closed = self.close_files();
+        let _no_seals = self.shared.hold_seals();
+        self.shared.note_cut();
+        self.let_all_go();
+        closed
+    }
+
+    fn close_files(&mut self) -> Result<(), LogError> {
         self.prepare_close()?;
         self.sync_now()?;
         if self.end() > 0 {
             self.note_record();
         }
         Ok(())
+    }
+
+    /// Readers find no segments any more.
+    pub(crate) fn let_all_go(&self) {
+        let segments = std::mem::take(&mut *self.shared.segments.write());
+        for segment in segments.iter() {
+            self.forget_segment(segment);
+        }
     }
 
     pub(crate) fn forget_segment(&self, segment: &Segment) {

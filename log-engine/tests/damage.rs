@@ -145,9 +145,7 @@ impl World {
             let handle = log.begin_flush().unwrap();
             let result = handle.sync();
             log.on_flushed(handle.done(result));
-            while let Some((_, sealing)) = data.seal_next(Duration::ZERO) {
-                sealing.unwrap();
-            }
+            seal_all(&data);
             epochs = log.epochs().entries().len();
             producers = producer_snapshot::encode(log.producers(), AbortedIndex::Unknown);
             log.close().unwrap();
@@ -419,6 +417,7 @@ fn append_and_compact(data: &DataDir, random: &mut Random) -> i64 {
     flush(&mut log);
     compact(data, &mut log).unwrap();
     log.note_dropped(log.end() - 5).unwrap();
+    seal_all(data);
     log.close().unwrap();
     cleaned_to(data)
 }
@@ -458,6 +457,12 @@ fn compact(data: &DataDir, log: &mut Log) -> Result<(), CompactionError> {
     }
     assert!(log.finish_compaction(&pass.finished()));
     pass.save_progress()
+}
+
+fn seal_all(data: &DataDir) {
+    while let Some((_, sealing)) = data.seal_next(Duration::ZERO) {
+        sealing.unwrap();
+    }
 }
 
 /// The node's data directories in one of the lives.

@@ -53,7 +53,7 @@ pub(super) fn judge(
         let log = String::from_utf8_lossy(&log);
         let panics = log.lines().filter(|line| line.contains("panicked at"));
         diary.complaints.extend(panics.map(|line| format!("{}: {line}", daemon.name())));
-        let wrong = log.lines().filter(|line| is_error(line) && !is_allowed(line, &diary));
+        let wrong = log.lines().filter(|line| is_error(line) && !is_allowed(&daemon.name(), line, &diary));
         let wrong: Vec<&str> = wrong.collect();
         if let Some(first) = wrong.first() {
             diary.complaints.push(format!(
@@ -84,17 +84,24 @@ fn is_error(line: &str) -> bool {
 const OF_STALLED_DISKS: &str = "a disk does not answer";
 
 /// What one says of its files that are not what they were.
-const OF_DAMAGED_FILES: [&str; 2] = ["is damaged", "the record of flushed ends"];
+const OF_DAMAGED_FILES: [&str; 5] = [
+    "is damaged",
+    "the record of flushed ends",
+    "the record of how far",
+    "log is closed for writing",
+    "its log failed",
+];
 
-/// What one says whose disk gives errors.
-const OF_FAILED_DISKS: [&str; 2] = ["Input/output error", "log is closed for writing"];
+/// What one says besides whose disk gives errors.
+const OF_FAILED_DISKS: &str = "Input/output error";
 
 /// Whether a fault explains an error. Dead peers, cuts and lost power do not: a cluster is made for them.
-fn is_allowed(line: &str, diary: &Diary) -> bool {
+fn is_allowed(daemon: &str, line: &str, diary: &Diary) -> bool {
     let filled = diary.disks_filled && OF_FULL_DISKS.iter().any(|said| line.contains(said));
-    let damaged = (diary.files_damaged || diary.disks_failed)
+    let disk_failed = diary.failed.contains(daemon);
+    let damaged = (disk_failed || diary.damaged.contains(daemon))
         && OF_DAMAGED_FILES.iter().any(|said| line.contains(said));
-    let failed = diary.disks_failed && OF_FAILED_DISKS.iter().any(|said| line.contains(said));
+    let failed = disk_failed && line.contains(OF_FAILED_DISKS);
     filled || damaged || failed || (diary.disks_stalled && line.contains(OF_STALLED_DISKS))
 }
 

@@ -169,6 +169,8 @@ fn open(number: u16) -> io::Result<(Queue, Socket)> {
     queue.set_nonblocking(true);
     let copies = Socket::new(Domain::IPV4, Type::RAW, Some(Protocol::from(RAW)))?;
     copies.set_mark(COPY_MARK)?;
+    // Copies on their way wait for verdicts of the very thread that sends them.
+    copies.set_nonblocking(true)?;
     Ok((queue, copies))
 }
 

@@ -44,13 +44,20 @@ enum Next {
 #[derive(Debug, Default)]
 pub(crate) struct Refusals {
     producers: BTreeMap<i64, Refused>,
-    opened: Option<Millis>,
+    opened: Option<Opened>,
+}
+
+/// When the copy was opened, and whether it had records already: else its producers have all been here since.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Opened {
+    at: Millis,
+    had_records: bool,
 }
 
 impl Refusals {
-    /// The copy is open.
-    pub(crate) fn begin(&mut self, now: Millis) {
-        self.opened.get_or_insert(now);
+    /// The copy is open, at the first call for the first time.
+    pub(crate) fn begin(&mut self, now: Millis, had_records: bool) {
+        self.opened.get_or_insert(Opened { at: now, had_records });
     }
 
     /// Whether a batch comes behind one that was refused and has not come again.
@@ -78,8 +85,11 @@ impl Refusals {
     ) -> ProduceError {
         let Some(stamp) = producer else { return error };
         let next = Next::of(producers, stamp);
-        if matches!((error, &next), (ProduceError::OutOfOrderSequence { .. }, Next::Unknown)) {
-            let is_young = self.opened.is_some_and(|opened| now.0.saturating_sub(opened.0) < OPENING_MS);
+        if matches!(error, ProduceError::OutOfOrderSequence { .. }) {
+            let is_young = self.opened.is_some_and(|opened| {
+                now.0.saturating_sub(opened.at.0) < OPENING_MS
+                    && (opened.had_records || matches!(next, Next::Unknown))
+            });
             return if is_young { ProduceError::BehindRefused } else { error };
         }
         if error.is_passing_refusal() {
@@ -238,12 +248,22 @@ mod tests {
     fn nobody_was_refused_by_a_copy_that_was_not_there() {
         let (mut refusals, producers) = (Refusals::default(), known());
         let gap = ProduceError::OutOfOrderSequence { expected: 0, found: 5 };
-        refusals.begin(Millis(100));
-        refusals.begin(Millis(200));
+        refusals.begin(Millis(100), true);
+        refusals.begin(Millis(200), true);
         let told = refusals.refused(Millis(101), &producers, stamp(8, 0, 5), gap);
         assert_eq!(told, ProduceError::BehindRefused);
-        assert_eq!(refusals.refused(Millis(101), &producers, stamp(7, 1, 15), gap), gap, "it has been here");
+        // One that the log knows may have been refused while the log was closed for a while.
+        let told = refusals.refused(Millis(101), &producers, stamp(7, 1, 15), gap);
+        assert_eq!(told, ProduceError::BehindRefused);
+        assert_eq!(refusals.refused(Millis(100 + OPENING_MS), &producers, stamp(7, 1, 15), gap), gap);
         assert_eq!(refusals.refused(Millis(100 + OPENING_MS), &producers, stamp(8, 0, 5), gap), gap);
+        let mut refusals = Refusals::default();
+        refusals.begin(Millis(100), false);
+        assert_eq!(
+            refusals.refused(Millis(101), &producers, stamp(8, 0, 5), gap),
+            ProduceError::BehindRefused
+        );
+        assert_eq!(refusals.refused(Millis(101), &producers, stamp(7, 1, 15), gap), gap, "it has been here");
     }
 
     #[test]

@@ -167,7 +167,7 @@ impl Replica {
     /// If an invariant does not hold: going on would lose or duplicate records.
     pub fn step(&mut self, now: Millis, log: LogFacts<'_>, input: Input) -> Vec<Action> {
         let mut actions = Vec::new();
-        self.refusals.begin(now);
+        self.refusals.begin(now, self.positions.end > Offset(0));
         let (high_watermark_before, last_stable_before) = (self.positions.high_watermark, self.last_stable);
         let cut = matches!(input, Input::Truncated { .. } | Input::Restarted { .. });
         match input {

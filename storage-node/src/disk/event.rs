@@ -80,6 +80,8 @@ pub(crate) struct Open {
 pub(crate) struct ClosedLog {
     /// Where it ended. No sync may have confirmed that, but others may have what it held.
     pub(crate) end: Offset,
+    /// Below it everything was committed.
+    pub(crate) high_watermark: Offset,
     /// What its acknowledgements have promised, now or then.
     pub(crate) flush: FlushMode,
 }

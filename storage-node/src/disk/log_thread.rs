@@ -21,7 +21,7 @@ use storage_node_core::{DeleteRecordsError, FlushMode, Input, ProduceError};
 use tokio::sync::oneshot;
 
 use crate::clock::Clock;
-use crate::disk::event::{ClosedLog, DescribeFollowers, DropCopy, Event, FollowersOf, Open, OpenFailure};
+use crate::disk::event::{DescribeFollowers, DropCopy, Event, FollowersOf, Open, OpenFailure};
 use crate::disk::event_queue::EventQueue;
 use crate::disk::health::DiskHealth;
 use crate::disk::housekeeping::{Housekeeping, HousekeepingLimits};
@@ -352,8 +352,9 @@ impl Running {
             OpenFailure { reason: error.to_string(), damaged }
         });
         let opened = opened.and_then(|(log, report)| match lost(&report) {
-            // It was acknowledged as soon as it was written.
-            Some(ClosedLog { end, flush: FlushMode::Os }) => {
+            // It was acknowledged as soon as it was written, or has been committed.
+            Some(closed) if closed.flush == FlushMode::Os || report.end < closed.high_watermark.0 => {
+                let end = closed.end;
                 let reason = format!("records up to offset {end} are gone that found no space on the disk");
                 Err(OpenFailure { reason, damaged: true })
             }
@@ -369,8 +370,8 @@ impl Running {
                 return;
             }
         };
-        // Of a copy that is the only one nobody else has anything.
-        let goes_on = closed.is_some() && (lost(&report).is_none() || epoch.replicas == [self.thread.me]);
+        // Of a copy that is the only one nobody else has anything, nor can anybody be in sync with it.
+        let goes_on = closed.is_some() && epoch.replicas == [self.thread.me];
         if report.bytes_cut > 0 || report.was_poisoned || report.flushed_end_lost {
             tracing::warn!(partition = %id, topic = %settings.topic_name, ?report, "recovered a log");
         }

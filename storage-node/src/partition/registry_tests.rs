@@ -490,6 +490,45 @@ async fn a_log_whose_sync_found_no_space_goes_on_when_there_is_some() {
     }
 }
 
+/// Others may have what a leader has lost, or the controllers may count them in sync by now: it comes back as a follower only.
+#[tokio::test]
+async fn a_leader_among_others_gives_up_before_its_closed_log_is_opened_again() {
+    let disk = SimDisk::new(1);
+    let mut world = World::open(&disk, 1).await;
+    let id = topic_partition(topic_id(1), 0);
+    let of = |leader: i32, epoch: i32, partition_epoch: i32| {
+        let state = PartitionState {
+            replicas: vec![NodeId(1), NodeId(2)],
+            adding: vec![],
+            removing: vec![],
+            isr: vec![NodeId(leader)],
+            elr: vec![],
+            leader: Some(NodeId(leader)),
+            leader_epoch: LeaderEpoch(epoch),
+            partition_epoch: PartitionEpoch(partition_epoch),
+        };
+        [MetadataChange::PartitionSet { partition: id, state }]
+    };
+    world.apply(&of(1, 1, 10)).await;
+    world.produce(0, Acks::All, 1, 0).await.unwrap();
+    disk.inject(SimFault::SyncNoSpace(".log".into()));
+    assert_eq!(world.produce(0, Acks::All, 1, 1).await, Err(ProduceError::LogFailed));
+    let handle = world.handle(0);
+    eventually("nothing of it is under way", || handle.is_closed_for_space()).await;
+    for wait_ms in [0, 1_000_000] {
+        let now = Millis(world.clock.monotonic().0 + wait_ms);
+        world.partitions.reopen_due(&world.image, now).await;
+        assert!(matches!(world.partitions.get(id), Lookup::Failed), "it leads still");
+        assert_eq!(world.partitions.failed(), [id], "and resigns");
+    }
+    world.apply(&of(2, 2, 11)).await;
+    let now = Millis(world.clock.monotonic().0 + 1_000_000);
+    world.partitions.reopen_due(&world.image, now).await;
+    eventually("it follows", || world.handle(0).view().standing == Standing::Follower).await;
+    assert_eq!(world.partitions.failed(), []);
+    world.partitions.close().await;
+}
+
 /// Clients are refused before the disk is full, the logs of coordinators are not, and it all goes on when there is room.
 #[tokio::test]
 async fn below_the_reserve_producers_are_refused_until_there_is_room() {

@@ -50,9 +50,11 @@ impl Retries {
     /// A copy was closed for lack of space.
     fn close(&self, id: TopicPartition, log: ClosedLog, now: Millis) {
         // What an earlier time has taken others may still have.
-        let log = self
-            .closed(id, log.flush)
-            .map_or(log, |before| ClosedLog { end: before.end.max(log.end), ..before });
+        let log = self.closed(id, log.flush).map_or(log, |before| ClosedLog {
+            end: before.end.max(log.end),
+            high_watermark: before.high_watermark.max(log.high_watermark),
+            ..before
+        });
         self.closed.lock().insert(id, log);
         self.put_off(id, now);
     }
@@ -105,7 +107,13 @@ impl Partitions {
             place.is_some_and(|place| self.failure_of(place).is_none() && has_space(place))
         };
         let mut opening = Vec::new();
-        for id in self.retries.due(now, works) {
+        // Others may have what a leader has lost, or be counted in sync by the controllers alone: it gives the leadership up
+        // first, and goes on in it only where there are no others.
+        let leads = |id| {
+            let state = image.partition(id).filter(|_| self.retries.closed.lock().contains_key(&id));
+            state.is_some_and(|state| state.leader == Some(self.config.node) && state.replicas.len() > 1)
+        };
+        for id in self.retries.due(now, |id| works(id) && !leads(id)) {
             let is_failed = matches!(self.copies.read().get(&id), Some(Copy::Failed));
             match image.partition_on(self.config.node, id).filter(|_| is_failed) {
                 Some(local) => opening.extend(self.begin_open(image, &local).await),
@@ -143,7 +151,8 @@ impl Partitions {
         let mut closing = Vec::with_capacity(full.len());
         for handle in full {
             let (id, flush) = (handle.id(), handle.settings().replica.flush);
-            self.retries.close(id, ClosedLog { end: Offset(handle.reader().end()), flush }, now);
+            let (end, high_watermark) = (Offset(handle.reader().end()), handle.view().high_watermark);
+            self.retries.close(id, ClosedLog { end, high_watermark, flush }, now);
             let (done, dropped) = oneshot::channel();
             self.send(handle.directory(), Event::Drop(DropCopy { id, delete: false, done })).await;
             self.copies.write().insert(id, Copy::Failed);
@@ -184,7 +193,7 @@ mod tests {
         let (ack, os) = (FlushMode::Ack, FlushMode::Os);
         let retries = Retries::default();
         let id = topic_partition(TopicId(Uuid::from_u128(1)), 0);
-        let log = |end, flush| ClosedLog { end: Offset(end), flush };
+        let log = |end, flush| ClosedLog { end: Offset(end), high_watermark: Offset(3), flush };
         retries.close(id, log(9, ack), Millis(0));
         assert_eq!(retries.closed(id, ack), Some(log(9, ack)));
         assert_eq!(retries.closed(id, os), Some(log(9, os)), "what is acknowledged now may be lost");
