@@ -14,7 +14,7 @@ use crate::disk::OpenMode;
 use crate::error::{FileError, LogError};
 use crate::flushed_ends::FlushedEnd;
 use crate::log::{Log, is_disk_full};
-use crate::reader::floor;
+use crate::reader::{Shared, floor};
 use crate::recovery::remove_segment_files;
 use crate::replay::{forget_phantoms, replay_segment};
 use crate::scan::{Fault, HeaderScan};
@@ -51,6 +51,7 @@ impl Log {
         let start = self.start().min(next);
         let shared = self.shared.clone();
         let _no_seals = shared.hold_seals();
+        self.learn_snapshots();
         let segment = segments[at].clone();
         let disk = self.data.disk().clone();
         let flushed = self.flushed().min(end);
@@ -202,6 +203,7 @@ impl Log {
         }
         let shared = self.shared.clone();
         let _no_seals = shared.hold_seals();
+        self.learn_snapshots();
         *self.shared.segments.write() = Arc::new(segments[kept..].to_vec());
         let mut remove = || -> Result<(), FileError> {
             for old in &segments[..kept] {
@@ -235,7 +237,8 @@ impl Log {
     /// one, older segments stay until the next time.
     fn first_to_keep(&mut self, segments: &[Arc<Segment>], offset: i64) -> Result<usize, LogError> {
         let mut kept = floor(segments, offset);
-        while kept > 0 && !self.snapshots.contains(&segments[kept].base_offset()) {
+        self.learn_snapshots();
+        while kept > 0 && !self.has_whole_snapshot(segments[kept].base_offset()) {
             let base = segments[kept].base_offset();
             // The segment before, whose transaction index it could tell of, is about to go.
             let producers = self.producers_as_of(base);
@@ -252,6 +255,12 @@ impl Log {
             }
         }
         Ok(kept)
+    }
+
+    /// One that cannot be read is as good as none.
+    fn has_whole_snapshot(&self, offset: i64) -> bool {
+        let load = || snapshots::load(&**self.data.disk(), &self.dir, offset, self.config.producers_max);
+        self.snapshots.contains(&offset) && matches!(load(), Ok(Some(_)))
     }
 
     /// Nothing of the segment has to be flushed any more; its descriptors close when the last reader is done.
@@ -278,6 +287,17 @@ impl Log {
 
     fn fault(&mut self, fault: Fault, segment: &Segment) -> LogError {
         LogError::Io(file_error(fault, segment))
+    }
+}
+
+impl Shared {
+    pub(crate) fn cuts(&self) -> u64 {
+        self.cuts.load(Ordering::Acquire)
+    }
+
+    /// What is being read to be compacted is not the log any more.
+    pub(crate) fn note_cut(&self) {
+        self.cuts.fetch_add(1, Ordering::AcqRel);
     }
 }
 

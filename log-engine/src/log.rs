@@ -96,6 +96,7 @@ impl Log {
     /// Takes new settings; they hold from the next append on.
     pub fn update_config(&mut self, config: LogConfig) {
         self.shared.unpacked_bytes_max.store(config.unpacked_batch_bytes_max, Ordering::Relaxed);
+        self.shared.producers_max.store(config.producers_max, Ordering::Relaxed);
         self.config = config;
     }
 

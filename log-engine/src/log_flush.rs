@@ -183,6 +183,7 @@ impl Log {
     }
 
     fn remove_old_snapshots(&mut self, flushed: i64) {
+        self.learn_snapshots();
         let bases: BTreeSet<i64> = self.shared.segments().iter().map(|s| s.base_offset()).collect();
         let durable: BTreeSet<i64> = self.snapshots.range(..=flushed).copied().collect();
         let old = snapshots::superfluous(&durable, &bases);

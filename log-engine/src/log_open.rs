@@ -55,6 +55,8 @@ impl Log {
             end: AtomicI64::new(report.end),
             flushed: AtomicI64::new(report.end),
             unpacked_bytes_max: AtomicUsize::new(config.unpacked_batch_bytes_max),
+            producers_max: AtomicUsize::new(config.producers_max),
+            mended_snapshots: Mutex::default(),
             seal_gate: Mutex::new(0),
             cuts: AtomicU64::new(0),
             met_damage: AtomicBool::new(false),

@@ -5,6 +5,7 @@
 //! that is not whole, and never one whose last offset is at or above the bound that they name (the high watermark or
 //! the last stable offset).
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
 
@@ -35,6 +36,10 @@ pub(crate) struct Shared {
     pub(crate) end: AtomicI64,
     pub(crate) flushed: AtomicI64,
     pub(crate) unpacked_bytes_max: AtomicUsize,
+    /// See [`LogConfig`](crate::LogConfig).
+    pub(crate) producers_max: AtomicUsize,
+    /// Producer snapshots that the scrub wrote and of which the owner does not know yet. Changed only by who holds the gate.
+    pub(crate) mended_snapshots: Mutex<BTreeSet<i64>>,
     /// Counts what happened to segments; see [`seal`](crate::seal).
     pub(crate) seal_gate: Mutex<u64>,
     /// How often records were taken away at the end, or the log was deleted: a compaction that began before is void.
@@ -47,15 +52,6 @@ pub(crate) struct Shared {
 impl Shared {
     pub(crate) fn segments(&self) -> Arc<Vec<Arc<Segment>>> {
         self.segments.read().clone()
-    }
-
-    pub(crate) fn cuts(&self) -> u64 {
-        self.cuts.load(Ordering::Acquire)
-    }
-
-    /// What is being read to be compacted is not the log any more.
-    pub(crate) fn note_cut(&self) {
-        self.cuts.fetch_add(1, Ordering::AcqRel);
     }
 }
 

@@ -170,6 +170,7 @@ impl Recovery<'_> {
         let mut stored_epochs = epoch_file::read(self.disk, self.dir)?;
         let believed = self.believed_epochs(&segments, stored_epochs.clone())?;
         let (producers, epochs, snapshot_offset) = self.replay(&segments, &files, believed)?;
+        let snapshot_offset = self.replace_passed_over(&segments, &mut files, &producers, snapshot_offset)?;
         // The end is about to be recorded as flushed, and then only the file tells of the epochs below it.
         let records = self.report.start..self.report.end;
         let epochs_written = epochs == stored_epochs.clone().unwrap_or_default()

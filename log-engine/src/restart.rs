@@ -83,6 +83,7 @@ impl Log {
         self.active = None;
         self.producers = ProducerStates::new(self.config.producers_max);
         self.epochs = EpochHistory::new();
+        self.learn_snapshots();
         self.snapshots = BTreeSet::new();
         self.bytes_since_snapshot = 0;
         self.dirty = Dirty { dir_is_new: true, ..Dirty::default() };

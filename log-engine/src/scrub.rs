@@ -2,9 +2,11 @@
 //! finished are compared with their seals.
 //!
 //! A finished segment without a seal gets one. Of one that takes appends every batch is checked by its own checksum.
-//! Indexes that are not what was sealed are built anew. Damage to records cannot be mended here: the caller takes the
+//! Indexes that are not what was sealed are built anew, and so is the producer snapshot at a segment's end. Damage to records cannot be mended here: the caller takes the
 //! copy offline, and [`WrittenSegment::mark_damaged`] leaves a mark that keeps it offline over restarts until the segment
 //! is whole again or the copy was replaced.
+
+mod producers;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -41,6 +43,8 @@ pub enum Scrubbed {
     Sealed,
     /// Its records are whole; its indexes were not and are again.
     IndexesRebuilt,
+    /// Its records and indexes are whole; the producer snapshot at its end was not and is again.
+    SnapshotRebuilt,
     /// The segment was cut, replaced or removed meanwhile.
     Gone,
     /// The pace ended it.
@@ -116,11 +120,32 @@ fn scrub(
     index_interval_bytes: u64,
     pace: Pace<'_>,
 ) -> Result<Scrubbed, Fault> {
-    let (disk, dir) = (&**data.disk(), dir_of(segment));
-    let generation = *shared.seal_gate.lock();
+    producers::forget_unreadable_at_start(&**data.disk(), shared, segment);
     let Some(next_base) = shared.base_after(segment) else {
         return scrub_unfinished(shared, segment, pace);
     };
+    // What was damaged would tell lies of producers too.
+    match scrub_finished(data, shared, (segment, next_base), index_interval_bytes, pace)? {
+        scrubbed @ (Scrubbed::Gone | Scrubbed::Stopped) => Ok(scrubbed),
+        scrubbed @ (Scrubbed::Sound
+        | Scrubbed::Sealed
+        | Scrubbed::IndexesRebuilt
+        | Scrubbed::SnapshotRebuilt) => {
+            let mended = producers::mend(&**data.disk(), shared, (segment, next_base), pace)?;
+            Ok(mended.filter(|_| scrubbed == Scrubbed::Sound).unwrap_or(scrubbed))
+        }
+    }
+}
+
+fn scrub_finished(
+    data: &DataDir,
+    shared: &Arc<Shared>,
+    (segment, next_base): (&Arc<Segment>, i64),
+    index_interval_bytes: u64,
+    pace: Pace<'_>,
+) -> Result<Scrubbed, Fault> {
+    let (disk, dir) = (&**data.disk(), dir_of(segment));
+    let generation = *shared.seal_gate.lock();
     let seal = match seal::read_seal(disk, dir, segment.base_offset()).map_err(Fault::Io)? {
         Found::Seal(seal) if seal.next_base == next_base => seal,
         Found::Seal(_) | Found::Nothing | Found::Damaged(_) => {

@@ -281,6 +281,8 @@ impl World {
             self.producers,
             "a retry would be taken twice"
         );
+        let newest_snapshot = log_dir().join(format!("{:020}.snapshot", log.end()));
+        let newest_snapshot_is_whole = is_whole_snapshot(&self.disk, &newest_snapshot);
         let expired = log.expired(
             &RetentionLimits { ms: Some(864_000_000), bytes: None },
             log.end(),
@@ -337,8 +339,13 @@ impl World {
                 "of no consequence but to retention, which goes by the newest timestamp or the last change of the file"
                     .to_owned()
             }
-            Pick::Segment("snapshot", _) if !rebuilt_by_scrub => {
-                "what it does not tell is read from the batches when it is needed".to_owned()
+            Pick::Segment("snapshot", _) if rebuilt_by_scrub => {
+                assert!(is_whole_snapshot(&self.disk, &self.path(pick)));
+                "what it does not tell is read from the batches when it is needed; built anew by the scrub".to_owned()
+            }
+            Pick::Last("snapshot") if newest_snapshot_is_whole => {
+                assert!(report.batches_walked > 3, "the batches have told it");
+                "what it does not tell is read from the batches; built anew at the start".to_owned()
             }
             Pick::Last("index" | "timeindex") if report.indexes_rebuilt == 0 => {
                 "each entry is compared with its batch when it is used".to_owned()
@@ -506,6 +513,11 @@ fn said(report: &RecoveryReport, was_clean: bool, rebuilt_by_scrub: bool) -> &'s
     } else {
         "of no consequence: an older, safe version counts"
     }
+}
+
+fn is_whole_snapshot(disk: &SimDisk, path: &Path) -> bool {
+    let is_there = disk.open(path, OpenMode::Read).is_ok();
+    is_there && producer_snapshot::decode(&read(disk, path), usize::MAX).is_ok()
 }
 
 fn read(disk: &SimDisk, path: &Path) -> Vec<u8> {

@@ -12,7 +12,7 @@ use log_engine::{
     DataDir, DataDirOptions, Disk, Log, LogConfig, LogName, OpenError, OpenMode, ReadError, RecoveryReport,
     Scrubbed, Sealing, SimDisk,
 };
-use log_engine_core::Seal;
+use log_engine_core::{Seal, producer_snapshot};
 use support::{Random, TestBatch, check_lookups, check_transactions};
 use uuid::Uuid;
 
@@ -452,4 +452,82 @@ fn a_pace_of_nothing_stops_a_scrub() {
     let (log, _) = open(&data);
     let first = &log.reader().written_segments()[0];
     assert_eq!(first.scrub(&data, 200, &mut |_| false).unwrap(), Scrubbed::Stopped);
+}
+
+/// The producers at the end of a segment, and where its transaction index stands, are what the batches tell.
+#[test]
+fn a_scrub_builds_producer_snapshots_anew_that_are_damaged_or_missing() {
+    let (disk, batches) = sealed();
+    let data = open_dir(&disk);
+    let (log, _) = open(&data);
+    let logs = bases(&disk, "log");
+    let snapshots = || -> Vec<Vec<u8>> {
+        logs[1..].iter().map(|&base| bytes_of(&disk, &path(base, "snapshot"))).collect()
+    };
+    let whole = snapshots();
+    disk.flip_bit(&path(logs[2], "snapshot"), 20, 4);
+    disk.remove_file(&path(logs[3], "snapshot")).unwrap();
+    disk.open(&path(logs[5], "snapshot"), OpenMode::ReadWrite).unwrap().set_len(0).unwrap();
+    let without = Seal { producers_at: None, ..seal_of(&disk, logs[2]) };
+    let file = disk.open(&path(logs[2], "seal"), OpenMode::CreateOrEmpty).unwrap();
+    file.write_at(&without.encode(), 0).unwrap();
+    let expected = |nth: usize| match nth {
+        1 | 2 | 4 => Scrubbed::SnapshotRebuilt,
+        _ => Scrubbed::Sound,
+    };
+    for (nth, scrubbed) in scrub(&data, &log).into_iter().enumerate() {
+        assert_eq!(scrubbed, Ok(expected(nth)), "{nth}");
+    }
+    assert_eq!(snapshots(), whole);
+    assert_eq!(seal_of(&disk, logs[2]).producers_at, Some(logs[3]));
+    assert!(scrub(&data, &log).iter().all(|s| *s == Ok(Scrubbed::Sound)));
+    // One that came from the scrub goes with what it tells of, or it would tell of other batches later.
+    let (at, cut) = (logs[4], logs[3] - 1);
+    disk.remove_file(&path(at, "snapshot")).unwrap();
+    log.close().unwrap();
+    let (mut log, _) = open(&data);
+    assert_eq!(scrub(&data, &log)[3], Ok(Scrubbed::SnapshotRebuilt));
+    log.truncate_to(cut).unwrap();
+    assert!(bases(&disk, "snapshot").iter().all(|&offset| offset <= log.end()));
+    let kept = batches.iter().take_while(|batch| batch.header.last_offset() < log.end()).count();
+    check_lookups(&log, &batches[..kept], &mut Random::new(7), 50);
+    let bases_left = bases(&disk, "log");
+    disk.flip_bit(&path(bases_left[1], "snapshot"), 20, 4);
+    log.set_start(bases_left[1]).unwrap();
+    let producers = |bytes: &[u8]| producer_snapshot::decode(bytes, usize::MAX).unwrap().0;
+    let first = producers(&bytes_of(&disk, &path(bases_left[1], "snapshot")));
+    assert_eq!(first, producers(&whole[0]), "written anew before what it tells of goes");
+    // What nothing tells any more goes, if it cannot be read.
+    disk.flip_bit(&path(bases_left[1], "snapshot"), 20, 4);
+    scrub(&data, &log);
+    assert!(!bases(&disk, "snapshot").contains(&bases_left[1]));
+}
+
+#[test]
+fn a_start_builds_the_newest_producer_snapshot_anew() {
+    for damage in 0..3 {
+        let (disk, _) = sealed();
+        let end = *bases(&disk, "snapshot").last().unwrap();
+        let newest = path(end, "snapshot");
+        let whole = bytes_of(&disk, &newest);
+        match damage {
+            0 => disk.flip_bit(&newest, 20, 4),
+            1 => disk.remove_file(&newest).unwrap(),
+            // An older one is not whole either: it goes, since the scrub looks only at the ends of segments.
+            _ => {
+                let stray = disk.open(&path(end - 1, "snapshot"), OpenMode::CreateNew).unwrap();
+                stray.write_at(&whole[..whole.len() / 2], 0).unwrap();
+                disk.flip_bit(&newest, 20, 4);
+            }
+        }
+        let data = open_dir(&disk);
+        let (log, report) = open(&data);
+        assert!(report.batches_walked > 3, "{report:?}");
+        assert_eq!((log.end(), bytes_of(&disk, &newest)), (end, whole), "{damage}");
+        assert!(!bases(&disk, "snapshot").contains(&(end - 1)));
+        drop((log, data));
+        disk.restart();
+        let (_, report) = open(&open_dir(&disk));
+        assert!(report.batches_walked <= 3, "{report:?}");
+    }
 }

@@ -25,7 +25,7 @@ use crate::{epoch_file, poison, seal};
 pub enum Severity {
     /// Nothing is wrong, but a start will have something to do.
     Note,
-    /// The file is wrong or missing; a start builds it anew from the records.
+    /// The file is wrong or missing; a start or the scrub builds it anew from the records.
     Rebuildable,
     /// Records are gone or wrong.
     Damage,
@@ -94,6 +94,13 @@ pub fn verify_log(disk: &dyn Disk, dir: &Path) -> Result<Verdict, FileError> {
     verify.verdict.start = bases.first().copied().unwrap_or(0);
     for (i, &base) in bases.iter().enumerate() {
         verify.segment(base, logs[&base], bases.get(i + 1).copied())?;
+    }
+    for base in bases.iter().skip(1) {
+        let path = dir.join(file_name(*base, "snapshot"));
+        if !names.iter().any(|entry| path.ends_with(&entry.name)) {
+            let reason = "the producer snapshot is missing: the scrub writes another";
+            verify.verdict.find(Severity::Note, path, None, reason);
+        }
     }
     for entry in names.iter().filter(|entry| !entry.is_dir) {
         verify.other_file(&entry.name, &logs)?;

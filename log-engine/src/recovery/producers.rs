@@ -4,15 +4,16 @@ use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 
-use log_engine_core::{AbortedDigest, AbortedTransaction, EpochHistory, ProducerStates};
+use log_engine_core::{AbortedDigest, AbortedTransaction, EpochHistory, ProducerStates, producer_snapshot};
 
 use super::files::Files;
 use super::{Recovery, note_epoch};
+use crate::data_dir::write_file;
 use crate::disk::OpenMode;
 use crate::error::{FileError, OpenError};
 use crate::log::is_disk_full;
 use crate::replay::{forget_phantoms, replay_segment};
-use crate::segment::Segment;
+use crate::segment::{Segment, file_name};
 use crate::snapshots::{self, Saved};
 use crate::txn_index;
 
@@ -129,6 +130,44 @@ impl Recovery<'_> {
             "the transaction index is damaged or unknown, read it from the batches"
         );
         Ok((newest(base)?, None))
+    }
+
+    /// If newer snapshots could not be used, or the newest is missing, one as of the end takes their place, so that the next
+    /// start need not read the batches again. Those at the base of a segment are the scrub's. Answers the offset of the newest
+    /// that is whole.
+    pub(super) fn replace_passed_over(
+        &mut self,
+        segments: &[Arc<Segment>],
+        files: &mut Files,
+        producers: &ProducerStates,
+        used: i64,
+    ) -> Result<i64, OpenError> {
+        let end = self.report.end;
+        let passed_over: Vec<i64> = files.snapshots.range(used + 1..).copied().collect();
+        let is_missing = self.known.is_some_and(|known| known.snapshot_at_end && known.end > used)
+            && !files.snapshots.contains(&self.floor);
+        let Some(last) = segments.iter().rfind(|segment| segment.base_offset() < end) else {
+            return Ok(used);
+        };
+        if passed_over.is_empty() && !is_missing {
+            return Ok(used);
+        }
+        let bytes = producer_snapshot::encode(producers, last.aborted().describe(last.base_offset()));
+        match write_file(self.disk, self.dir, &file_name(end, "snapshot"), &bytes) {
+            // It only saves time.
+            Err(error) if is_disk_full(&error.source) => {
+                tracing::warn!(log = %self.name, %error, "go on without a producer snapshot");
+                return Ok(used);
+            }
+            written => written?,
+        }
+        tracing::warn!(log = %self.name, offset = end, "producer snapshots were damaged or missing, the newest is built anew");
+        let is_kept = |at: i64| at == end || segments.iter().any(|segment| segment.base_offset() == at);
+        snapshots::remove_where(self.disk, self.dir, &mut files.snapshots, |at| {
+            passed_over.contains(&at) && !is_kept(at)
+        })?;
+        files.snapshots.insert(end);
+        Ok(end)
     }
 
     /// Makes the file of a transaction index hold what is trusted of it and what the batches told, durably.

@@ -186,7 +186,8 @@ impl<C: Copies> Scrubber<C> {
 
     fn on_scrubbed(&self, segment: &WrittenSegment, scrubbed: Scrubbed) {
         match scrubbed {
-            Scrubbed::Sound | Scrubbed::Gone | Scrubbed::Stopped => {}
+            // The log says of a snapshot what was done.
+            Scrubbed::Sound | Scrubbed::SnapshotRebuilt | Scrubbed::Gone | Scrubbed::Stopped => {}
             Scrubbed::Sealed => self.metrics.on_sealed(),
             Scrubbed::IndexesRebuilt => {
                 let partition = partition_of(segment.log());
