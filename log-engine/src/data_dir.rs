@@ -231,7 +231,8 @@ impl DataDir {
         &self.inner.dropped
     }
 
-    pub(crate) fn set_unclean(&self) {
+    /// Some log here could not be written, or is left as an earlier process left it: no stop of this process is clean.
+    pub fn set_unclean(&self) {
         self.inner.unclean.store(true, Ordering::Release);
     }
 }

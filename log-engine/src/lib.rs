@@ -75,7 +75,7 @@ pub use flush::{FlushDone, FlushHandle, Flusher};
 pub use log::{Appended, Log};
 pub use log_name::LogName;
 pub use reader::{LogReader, LogSlice, SlicePart, TimestampOffset};
-pub use recovery::RecoveryReport;
+pub use recovery::{RecoveryProgress, RecoveryReport, RecoveryWatch};
 pub use replay::{ProducerEvent, producer_batch};
 pub use scrub::{Scrubbed, WrittenSegment};
 pub use seal::Sealing;

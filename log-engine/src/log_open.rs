@@ -14,7 +14,7 @@ use crate::flush::EpochsWritten;
 use crate::log::Log;
 use crate::log_flush::Dirty;
 use crate::reader::Shared;
-use crate::recovery::{RecoveryReport, recover};
+use crate::recovery::{RecoveryReport, RecoveryWatch, recover};
 
 impl Log {
     /// Opens a log, new or old, in its directory of `data`. Everything that the opened log holds is durable. `now_ms`
@@ -25,7 +25,18 @@ impl Log {
         config: LogConfig,
         now_ms: i64,
     ) -> Result<(Log, RecoveryReport), OpenError> {
-        let opened = Self::recover_and_open(data, name, config, now_ms);
+        Self::open_watched(data, name, config, now_ms, &mut |_| true)
+    }
+
+    /// The same, with somebody who watches how far the recovery has got and may end it.
+    pub fn open_watched(
+        data: &DataDir,
+        name: LogName,
+        config: LogConfig,
+        now_ms: i64,
+        watch: RecoveryWatch<'_>,
+    ) -> Result<(Log, RecoveryReport), OpenError> {
+        let opened = Self::recover_and_open(data, name, config, now_ms, watch);
         if let Err(OpenError::Io(_)) = opened {
             // What an earlier process left unflushed is still so: no stop of this one is clean for it.
             data.set_unclean();
@@ -38,9 +49,10 @@ impl Log {
         name: LogName,
         config: LogConfig,
         now_ms: i64,
+        watch: RecoveryWatch<'_>,
     ) -> Result<(Log, RecoveryReport), OpenError> {
         let dir = data.path().join(name.to_string());
-        let mut recovered = recover(data, name, &dir, &config, now_ms)?;
+        let mut recovered = recover(data, name, &dir, &config, now_ms, watch)?;
         let report = recovered.report;
         if data.cleaned().get(name).is_some_and(|cleaned_to| cleaned_to > report.end) {
             // Of another life of this log, or of records that are lost: it must not hold for what is appended now.

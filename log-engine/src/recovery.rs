@@ -12,6 +12,7 @@
 mod epochs;
 mod files;
 mod producers;
+mod progress;
 mod replacements;
 mod sealed;
 mod segments;
@@ -36,6 +37,8 @@ use crate::{LogName, epoch_file, poison, snapshots};
 
 use files::{Files, list_files};
 pub(crate) use files::{PARTS, remove_if_there, remove_segment_files};
+use progress::Watched;
+pub use progress::{RecoveryProgress, RecoveryWatch};
 
 /// What opening a log found and did.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -95,6 +98,7 @@ struct Recovery<'a> {
     floor: i64,
     poisoned: bool,
     dir_changed: bool,
+    watched: Watched<'a>,
     report: RecoveryReport,
 }
 
@@ -104,7 +108,10 @@ pub(crate) fn recover(
     dir: &Path,
     config: &LogConfig,
     now_ms: i64,
+    watch: RecoveryWatch<'_>,
 ) -> Result<Recovered, OpenError> {
+    let watched = Watched::begin(watch);
+    watched.check(dir)?;
     let disk = data.disk().clone();
     let known_end = data.ends().get(name);
     replacements::settle_replacements(&*disk, dir, name)?;
@@ -132,6 +139,7 @@ pub(crate) fn recover(
         floor: known.filter(|_| !cfg!(weir_planted_bug = "B13")).map_or(0, |k| k.end),
         poisoned: files.poisoned,
         dir_changed: false,
+        watched,
         report,
     };
     recovery.run(files)
@@ -220,6 +228,12 @@ impl Recovery<'_> {
         }
         snapshots::remove_where(self.disk, self.dir, &mut files.snapshots, |o| o == self.floor)?;
         Ok(())
+    }
+
+    /// So many bytes were gone through, beside those that were expected.
+    fn on_work(&mut self, bytes: u64) -> Result<(), OpenError> {
+        self.watched.on_work(bytes);
+        self.watched.check(self.dir)
     }
 
     fn damaged(&self, reason: impl Into<String>, path: impl AsRef<Path>, position: u64) -> OpenError {

@@ -4,12 +4,13 @@
 
 mod support;
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use log_engine::{
     AppendError, DataDir, DataDirOptions, Disk, Log, LogConfig, LogError, LogName, OpenError, OpenMode,
-    ReadError, RealDisk, RecoveryReport, SimDisk, SimFault, SlicePart,
+    ReadError, RealDisk, RecoveryProgress, RecoveryReport, SimDisk, SimFault, SlicePart,
 };
 use log_engine_core::SequenceCheck;
 use records::Compression;
@@ -1023,4 +1024,48 @@ fn no_stop_is_clean_for_a_log_that_could_not_be_opened() {
     assert!(!data.close_clean().unwrap());
     drop(data);
     assert!(!open_dir(disk, &path).was_clean());
+}
+
+/// Whoever watches a long recovery hears that it gets on, and can end it; the next one finds everything.
+#[test]
+fn a_recovery_tells_how_far_it_is_and_can_be_ended() {
+    let (disk, path) = sim();
+    let data = open_dir(disk.clone(), &path);
+    let (mut log, _) = filled(&data, &LogConfig::default(), 5);
+    let mut wanted = batches_of(&log, log.end());
+    for _ in 0..40 {
+        let batch = TestBatch::new(log.end(), 1, &[NOW], 100_000, Compression::None, None);
+        append(&mut log, &batch);
+        wanted.extend_from_slice(&batch.bytes);
+    }
+    let (end, total) = (log.end(), wanted.len() as u64);
+    drop((log, data));
+    disk.restart_process();
+    let data = open_dir(disk, &path);
+    let mut told = Vec::new();
+    let mut enough = |progress: RecoveryProgress| {
+        told.push(progress.bytes_done);
+        progress.bytes_done < total / 2
+    };
+    let ended = Log::open_watched(&data, NAME, LogConfig::default(), NOW, &mut enough).err();
+    assert!(
+        matches!(&ended, Some(OpenError::Io(e)) if e.source.kind() == ErrorKind::Interrupted),
+        "{ended:?}"
+    );
+    assert!(
+        told.len() > 2 && told.is_sorted() && told[0] == 0 && told[told.len() - 2] < total / 2,
+        "{told:?}"
+    );
+    assert!(!data.close_clean().unwrap(), "what was not flushed is still so");
+    let mut last = RecoveryProgress::default();
+    let mut to_the_end = |progress| {
+        last = progress;
+        true
+    };
+    let (log, _) = Log::open_watched(&data, NAME, LogConfig::default(), NOW, &mut to_the_end).unwrap();
+    assert!(last.bytes_total == total && last.bytes_done > total - (2 << 20), "{last:?} of {total}");
+    assert!(log.end() == end && batches_of(&log, end) == wanted);
+    let ended =
+        Log::open_watched(&data, LogName { partition: 1, ..NAME }, small(), NOW, &mut |_| false).err();
+    assert!(matches!(ended, Some(OpenError::Io(_))), "nothing is begun any more");
 }

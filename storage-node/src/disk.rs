@@ -10,6 +10,7 @@ pub(crate) mod health;
 pub(crate) mod housekeeping;
 pub(crate) mod log_thread;
 pub(crate) mod metrics;
+pub(crate) mod opener;
 pub(crate) mod read_pool;
 pub(crate) mod remover;
 pub(crate) mod scrub;

@@ -64,6 +64,7 @@ impl Recovery<'_> {
             let found = replayed.entry(segment.base_offset()).or_default();
             let result = replay_segment(segment, from.min(epochs_from), |header, event| {
                 self.report.batches_walked += 1;
+                self.watched.on_work(header.size() as u64);
                 if header.base_offset >= from {
                     let completed = event.replay(&mut producers);
                     found.aborted.extend(completed.and_then(|completed| completed.aborted()));
@@ -72,6 +73,7 @@ impl Recovery<'_> {
             });
             found.first_ongoing_at_end = producers.first_ongoing();
             result.map_err(|fault| self.fault(fault, segment.log().path()))?;
+            self.watched.check(self.dir)?;
         }
         epochs.truncate_from_end(self.report.end);
         epochs.truncate_from_start(self.report.start);

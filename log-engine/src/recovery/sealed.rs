@@ -61,8 +61,9 @@ impl Recovery<'_> {
         next_base: i64,
     ) -> Result<(), OpenError> {
         let file = self.open_log(seal.base_offset)?;
-        let walked = walk_all(&*file, path, seal.base_offset, size, &mut |_| true);
+        let walked = walk_all(&*file, path, seal.base_offset, size, &mut |bytes| self.watched.on_work(bytes));
         let walked = walked.map_err(|fault| self.fault(fault, path))?.unwrap_or_default();
+        self.watched.check(self.dir)?;
         self.report.bytes_verified += size;
         let end = walked.last_offset.map_or(seal.base_offset, |last| last + 1);
         if end == next_base || (end == seal.last_offset + 1 && end < next_base) {
@@ -85,8 +86,10 @@ impl Recovery<'_> {
             let path: Arc<Path> = self.dir.join(file_name(base, "log")).into();
             let size = files.logs[&base];
             let file = self.open_log(base)?;
-            let walked = walk_until(&*file, &path, (base, enough), size, &mut |_| true);
+            let walked =
+                walk_until(&*file, &path, (base, enough), size, &mut |bytes| self.watched.on_work(bytes));
             let walked = walked.map_err(|fault| self.fault(fault, &path))?.unwrap_or_default();
+            self.watched.check(self.dir)?;
             self.report.bytes_verified += size;
             if let Found::Seal(seal) = seal::read_seal(self.disk, self.dir, base)?
                 && let Some((position, reason)) = scrub::difference(&seal, size, &walked.pieces)

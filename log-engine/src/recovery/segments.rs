@@ -19,9 +19,17 @@ use crate::poison;
 use crate::scan::{Fault, Found, HeaderScan};
 use crate::segment::{Segment, SegmentState, file_name};
 
+/// Bytes that are written again before they are made durable. All at once could take so long that nobody could tell it from a
+/// disk that hangs.
+const SYNC_BYTES: u64 = 64 << 20;
+
 impl Recovery<'_> {
     pub(super) fn open_segments(&mut self, files: &Files) -> Result<Vec<Arc<Segment>>, OpenError> {
         let bases: Vec<i64> = files.logs.keys().copied().collect();
+        let settled_to = self.known.map_or(i64::MIN, |k| k.active_base);
+        let unsettled =
+            bases.iter().enumerate().filter(|(i, _)| bases.get(i + 1).is_none_or(|next| *next > settled_to));
+        self.watched.expect(unsettled.map(|(_, base)| files.logs[base]).sum());
         let mut segments = Vec::with_capacity(bases.len());
         for (i, &base) in bases.iter().enumerate() {
             let next_base = bases.get(i + 1).copied();
@@ -109,7 +117,10 @@ impl Recovery<'_> {
         loop {
             match scan.next() {
                 Ok(None) => return Ok(()),
-                Ok(Some(found)) => self.take(segment, &found),
+                Ok(Some(found)) => {
+                    self.on_work(found.header.size() as u64)?;
+                    self.take(segment, &found);
+                }
                 Err(fault) => return Err(self.fault(fault, path)),
             }
         }
@@ -130,14 +141,24 @@ impl Recovery<'_> {
         if resume > 0 {
             self.read_first_timestamp(&segment, &file, size)?;
         }
+        self.on_done(resume)?;
+        let mut unsynced = 0;
         loop {
             match scan.next() {
-                Ok(Some(found)) if found.header.last_offset() < self.floor => self.take(&segment, &found),
                 Ok(Some(found)) => {
-                    if !self.verify(&file, &path, &found)? {
-                        break;
+                    let size = found.header.size() as u64;
+                    if found.header.last_offset() >= self.floor {
+                        if !self.verify(&file, &path, &found)? {
+                            break;
+                        }
+                        unsynced += size;
                     }
                     self.take(&segment, &found);
+                    if unsynced >= SYNC_BYTES && !self.poisoned {
+                        self.settle(&path, || file.sync())?;
+                        unsynced = 0;
+                    }
+                    self.on_done(size)?;
                 }
                 Ok(None) => break,
                 Err(Fault::Damaged { position, reason }) => {
@@ -158,6 +179,7 @@ impl Recovery<'_> {
             return Err(self.damaged("the segment file is shorter than what was flushed", path, size));
         }
         self.report.bytes_cut += size - end;
+        self.on_done(size - end)?;
         self.make_durable(&segment, &file, size, end)?;
         Ok((segment, whole))
     }
@@ -299,17 +321,11 @@ impl Recovery<'_> {
         if self.poisoned {
             self.copy_verified(segment, file, end)?;
         } else if end < size || next_offset > self.floor {
-            let settle = || -> io::Result<()> {
+            self.settle(path, || {
                 if end < size {
                     file.set_len(end)?;
                 }
                 file.sync()
-            };
-            settle().map_err(|e| {
-                let error = FileError::new("sync", path, e);
-                // The next sync may report success for nothing, also to the next process.
-                poison::leave_marker(self.disk, self.dir, &error.to_string());
-                error
             })?;
             // The name of a segment that holds flushed records is durable already.
             self.dir_changed |= self.floor <= segment.base_offset();
@@ -325,6 +341,23 @@ impl Recovery<'_> {
             }
         }
         self.cut_indexes(segment)
+    }
+
+    /// Has a part of the tail made durable.
+    fn settle(&self, path: &Path, sync: impl FnOnce() -> io::Result<()>) -> Result<(), OpenError> {
+        let synced = sync().map_err(|e| {
+            let error = FileError::new("sync", path, e);
+            // The next sync may report success for nothing, also to the next process.
+            poison::leave_marker(self.disk, self.dir, &error.to_string());
+            error
+        });
+        Ok(synced?)
+    }
+
+    /// So many bytes of those that were expected were gone through.
+    fn on_done(&mut self, bytes: u64) -> Result<(), OpenError> {
+        self.watched.on_done(bytes);
+        self.watched.check(self.dir)
     }
 
     /// Copies what is whole into a new file, which takes the old one's place: after a failed write or sync neither the
@@ -349,7 +382,7 @@ impl Recovery<'_> {
     }
 
     fn write_copy(
-        &self,
+        &mut self,
         segment: &Segment,
         file: &Arc<dyn DiskFile>,
         end: u64,
@@ -363,6 +396,7 @@ impl Recovery<'_> {
             return Err(failed(io::ErrorKind::StorageFull.into()).into());
         }
         let mut scan = HeaderScan::new(file.clone(), &path, 0, end, segment.base_offset(), false);
+        let mut unsynced = 0;
         loop {
             let found = match scan.next() {
                 Ok(Some(found)) => found,
@@ -375,6 +409,12 @@ impl Recovery<'_> {
                 return Err(self.damaged(e.to_string(), path, found.position));
             }
             copy.write_at(&bytes, found.position).map_err(failed)?;
+            unsynced += bytes.len() as u64;
+            if unsynced >= SYNC_BYTES {
+                copy.sync().map_err(failed)?;
+                unsynced = 0;
+            }
+            self.on_work(bytes.len() as u64)?;
         }
         Ok(copy.sync().map_err(failed)?)
     }

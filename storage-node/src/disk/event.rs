@@ -4,7 +4,10 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
-use log_engine::{CompactedSegment, Compaction, CompactionRequest, FinishedCompaction, FlushDone, Installed};
+use log_engine::{
+    CompactedSegment, Compaction, CompactionRequest, FinishedCompaction, FlushDone, Installed, Log,
+    RecoveryReport,
+};
 use log_engine_core::{MarkerEpochRule, TransactionOutcome};
 use proto_types::coordinator_api::{ShardAppended, ShardLogError};
 use proto_types::ids::{CoordinatorEpoch, Millis, Offset, TopicPartition};
@@ -24,6 +27,8 @@ use crate::replication::{FollowerSession, LeaderSession};
 pub(crate) enum Event {
     /// Open a copy, or make a new one.
     Open(Open),
+    /// A log is open, or cannot be opened.
+    Opened(Box<Opened>),
     /// Close a copy, and remove its files if `delete` says so.
     Drop(DropCopy),
     /// The metadata has a new state of the partition. `done` when the replica follows it.
@@ -93,6 +98,25 @@ pub(crate) struct OpenFailure {
     pub(crate) reason: String,
     /// Records are gone or wrong; else it may be for the moment.
     pub(crate) damaged: bool,
+}
+
+impl OpenFailure {
+    /// It may be for the moment.
+    pub(crate) fn for_now(reason: &str) -> Self {
+        Self { reason: reason.to_owned(), damaged: false }
+    }
+}
+
+/// See [`Event::Opened`].
+pub(crate) struct Opened {
+    pub(crate) open: Open,
+    pub(crate) result: Result<(Log, RecoveryReport), OpenFailure>,
+}
+
+impl std::fmt::Debug for Opened {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Opened({}, {:?})", self.open.id, self.result.as_ref().map(|(_, report)| report))
+    }
 }
 
 /// See [`Event::Drop`].

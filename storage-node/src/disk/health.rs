@@ -1,10 +1,11 @@
-//! Whether a disk still works: how long the log thread has been at one piece of work, and how long the oldest flush has
-//! been under way. A node whose disk stalls must not look alive, so this ends up in its heartbeats.
+//! Whether a disk still works: how long the log thread has been at one piece of work, how long the oldest flush has been
+//! under way, and for how long the opening of a log has not got on. A node whose disk stalls must not look alive, so this ends up in its heartbeats.
 
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
 use parking_lot::Mutex;
-use proto_types::ids::Millis;
+use proto_types::ids::{Millis, TopicPartition};
 
 const IDLE: i64 = i64::MIN;
 
@@ -15,6 +16,8 @@ pub(crate) struct DiskHealth {
     working_since: AtomicI64,
     /// Monotonic milliseconds since when the oldest flush is under way.
     flushing_since: AtomicI64,
+    /// Monotonic milliseconds when the openings that are under way last got on.
+    opening: Mutex<HashMap<TopicPartition, i64>>,
     /// Why the directory is offline, once it is.
     failure: Mutex<Option<String>>,
     /// The reserve is touched.
@@ -26,6 +29,7 @@ impl DiskHealth {
         Self {
             working_since: AtomicI64::new(IDLE),
             flushing_since: AtomicI64::new(IDLE),
+            opening: Mutex::default(),
             failure: Mutex::new(None),
             space_is_low: AtomicBool::new(false),
         }
@@ -44,6 +48,16 @@ impl DiskHealth {
     /// The oldest flush that is under way, if any.
     pub(crate) fn set_oldest_flush(&self, since: Option<Millis>) {
         self.flushing_since.store(since.map_or(IDLE, |since| since.0), Ordering::Relaxed);
+    }
+
+    /// The opening of a log gets on, as it must now and then however long it takes.
+    pub(crate) fn on_opening(&self, id: TopicPartition, now: Millis) {
+        self.opening.lock().insert(id, now.0);
+    }
+
+    /// The opening of a log is over.
+    pub(crate) fn on_opened(&self, id: TopicPartition) {
+        self.opening.lock().remove(&id);
     }
 
     /// A write or sync has failed: the directory is offline until the node starts again. Answers whether that is new.
@@ -71,10 +85,12 @@ impl DiskHealth {
 
     /// Milliseconds that the disk has kept somebody waiting; 0 if nobody waits.
     pub(crate) fn stalled_ms(&self, now: Millis) -> i64 {
+        let opening = self.opening.lock().values().copied().min();
         [&self.working_since, &self.flushing_since]
             .into_iter()
             .map(|since| since.load(Ordering::Relaxed))
             .filter(|&since| since != IDLE)
+            .chain(opening)
             .map(|since| now.0.saturating_sub(since).max(0))
             .max()
             .unwrap_or(0)
@@ -120,6 +136,9 @@ impl StallWatch {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proto_types::ids::TopicId;
+    use proto_types::metadata::topic_partition;
+    use uuid::Uuid;
 
     const INTERVAL: i64 = 250;
 
@@ -171,5 +190,22 @@ mod tests {
         health.on_idle();
         health.set_oldest_flush(None);
         assert_eq!(health.stalled_ms(Millis(500)), 0);
+    }
+
+    #[test]
+    fn an_opening_may_take_long_but_must_get_on() {
+        let health = DiskHealth::new();
+        let [long, hung] = [1, 2].map(|topic| topic_partition(TopicId(Uuid::from_u128(topic)), 0));
+        for now in (0..100_000).step_by(1_000) {
+            health.on_opening(long, Millis(now));
+            assert_eq!(health.stalled_ms(Millis(now + 999)), 999);
+        }
+        health.on_opening(hung, Millis(100_000));
+        health.on_opening(long, Millis(110_000));
+        assert_eq!(health.stalled_ms(Millis(110_000)), 10_000, "another that gets on does not hide it");
+        health.on_opened(hung);
+        assert_eq!(health.stalled_ms(Millis(110_500)), 500);
+        health.on_opened(long);
+        assert_eq!(health.stalled_ms(Millis(110_500)), 0);
     }
 }

@@ -12,20 +12,21 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use log_engine::{DataDir, FlushDone, Flusher, FlusherConfig, Log, LogName, OpenError, RecoveryReport};
+use log_engine::{DataDir, FlushDone, Flusher, FlusherConfig, LogName};
 use parking_lot::{Mutex, RwLock};
 use proto_types::coordinator_api::ShardLogError;
 use proto_types::ids::{Millis, NodeId, PartitionIndex, TopicId, TopicPartition};
 use proto_types::replication_api::SessionAnswer;
-use storage_node_core::{DeleteRecordsError, FlushMode, Input, ProduceError};
+use storage_node_core::{DeleteRecordsError, Input, ProduceError};
 use tokio::sync::oneshot;
 
 use crate::clock::Clock;
-use crate::disk::event::{DescribeFollowers, DropCopy, Event, FollowersOf, Open, OpenFailure};
+use crate::disk::event::{DescribeFollowers, DropCopy, Event, FollowersOf, Open, Opened};
 use crate::disk::event_queue::EventQueue;
 use crate::disk::health::DiskHealth;
 use crate::disk::housekeeping::{Housekeeping, HousekeepingLimits};
 use crate::disk::metrics::DirectoryMetrics;
+use crate::disk::opener::{Opener, OpenerParts};
 use crate::disk::remover::{Doomed, Remover};
 use crate::disk::scrub::ScrubRequests;
 use crate::disk::slot::Slot;
@@ -45,10 +46,8 @@ const LOOK_AROUND_MS: i64 = 250;
 /// How often idle producers are looked for, as in Kafka.
 const PRODUCER_EXPIRATION_CHECK_MS: i64 = 600_000;
 
-/// Logs that are opened or closed at once. It is waiting for the disk that overlaps.
+/// Logs that are closed at once. It is waiting for the disk that overlaps.
 const PARALLEL_MAX: usize = 16;
-/// Logs after whose opening the thread looks after those that are open already.
-const OPENS_AT_ONCE: usize = 4 * PARALLEL_MAX;
 
 /// What a log thread is made of.
 pub(crate) struct LogThread {
@@ -70,6 +69,7 @@ pub(crate) struct LogThread {
 struct Running {
     thread: LogThread,
     flusher: Flusher,
+    opener: Opener,
     remover: Remover,
     slots: HashMap<TopicPartition, Slot>,
     /// Slots that may want a flush.
@@ -111,15 +111,17 @@ impl LogThread {
             last_written_ms,
             directory_metrics.clone(),
         );
+        let opener = self.opener(&housekeeping);
         let now = self.clock.monotonic();
         let reserve_bytes = self.housekeeping.reserve_bytes;
         let space = SpaceKeeper::new(self.data.clone(), reserve_bytes, now, directory_metrics.clone());
         let name = format!("weir-log-{}", self.directory);
         std::thread::Builder::new().name(name).spawn(move || {
-            let _guard = EndWithProcess;
+            let _guard = EndWithProcess("a log thread");
             let running = Running {
                 thread: self,
                 flusher,
+                opener,
                 remover,
                 slots: HashMap::new(),
                 dirty: BTreeSet::new(),
@@ -131,6 +133,18 @@ impl LogThread {
                 directory_metrics,
             };
             running.run();
+        })
+    }
+
+    fn opener(&self, housekeeping: &Housekeeping) -> Opener {
+        Opener::new(OpenerParts {
+            data: self.data.clone(),
+            directory: self.directory,
+            queue: Arc::clone(&self.queue),
+            health: Arc::clone(&self.health),
+            clock: self.clock,
+            append_clock: housekeeping.append_clock(),
+            metrics: self.metrics.clone(),
         })
     }
 }
@@ -147,13 +161,6 @@ impl Running {
                 self.thread.health.on_work(self.thread.clock.monotonic());
                 match event {
                     Event::Stop => stop = true,
-                    Event::Open(open) => {
-                        let mut opens = vec![open];
-                        while let Some(Event::Open(open)) = round.next_if(|e| matches!(e, Event::Open(_))) {
-                            opens.push(open);
-                        }
-                        self.open_all(opens);
-                    }
                     Event::Drop(drop_copy) => {
                         let mut drops = vec![drop_copy];
                         while let Some(Event::Drop(next)) = round.next_if(|e| matches!(e, Event::Drop(_))) {
@@ -193,7 +200,8 @@ impl Running {
 
     fn on_event(&mut self, event: Event) {
         match event {
-            Event::Open(open) => self.open_all(vec![open]),
+            Event::Open(open) => self.opener.begin(open),
+            Event::Opened(opened) => self.on_opened(*opened),
             Event::Drop(drop_copy) => self.drop_all(vec![drop_copy]),
             Event::NewEpoch { id, epoch, done } => {
                 self.with_slot(id, |slot| slot.step(Input::NewEpoch(epoch)));
@@ -300,6 +308,7 @@ impl Running {
         if !self.thread.health.fail(reason) {
             return;
         }
+        self.opener.refuse_waiting(reason);
         self.directory_metrics.set_offline(reason);
         tracing::error!(
             path = %self.thread.data.path().display(), reason, partitions = self.slots.len(),
@@ -311,32 +320,6 @@ impl Running {
         }
     }
 
-    /// Opens logs, many at once: each waits for the disk a few times.
-    fn open_all(&mut self, mut opens: Vec<Open>) {
-        if let Some(reason) = self.thread.health.failure() {
-            let failure = |reason: &str| OpenFailure { reason: reason.to_owned(), damaged: false };
-            opens.into_iter().for_each(|open| drop(open.done.send(Err(failure(&reason)))));
-            return;
-        }
-        // Nothing else is said of a copy before it is open, so the others may wait for their turn again.
-        for later in opens.split_off(opens.len().min(OPENS_AT_ONCE)) {
-            // Once the thread ends nobody waits for them any more.
-            drop(self.thread.queue.push(Event::Open(later)));
-        }
-        let (data, clock) = (self.thread.data.clone(), self.housekeeping.append_clock());
-        let progress = self.progress();
-        let opened = in_parallel(opens, |open: Open| {
-            let config = open.settings.log.clone();
-            let result = Log::open(&data, log_name(open.id), config, clock.now_ms());
-            progress();
-            (open, result)
-        });
-        for (open, result) in opened {
-            self.on_opened(open, result);
-        }
-        self.thread.metrics.set_open(self.slots.len());
-    }
-
     /// Says that the disk does its work, from among many pieces of it that are taken up at once: all of them together may take
     /// longer than a disk may that does not answer.
     fn progress(&self) -> impl Fn() + Sync + use<> {
@@ -344,23 +327,11 @@ impl Running {
         move || health.on_work(clock.monotonic())
     }
 
-    fn on_opened(&mut self, open: Open, result: Result<(Log, RecoveryReport), OpenError>) {
+    /// A log is ready, or has failed.
+    fn on_opened(&mut self, opened: Opened) {
+        let Some(Opened { open, result }) = self.opener.take(opened) else { return };
         let Open { id, settings, epoch, closed, done } = open;
-        let lost = |report: &RecoveryReport| closed.filter(|closed| report.end < closed.end.0);
-        let opened = result.map_err(|error| {
-            let damaged = matches!(error, OpenError::Damaged { .. });
-            OpenFailure { reason: error.to_string(), damaged }
-        });
-        let opened = opened.and_then(|(log, report)| match lost(&report) {
-            // It was acknowledged as soon as it was written, or has been committed.
-            Some(closed) if closed.flush == FlushMode::Os || report.end < closed.high_watermark.0 => {
-                let end = closed.end;
-                let reason = format!("records up to offset {end} are gone that found no space on the disk");
-                Err(OpenFailure { reason, damaged: true })
-            }
-            Some(_) | None => Ok((log, report)),
-        });
-        let (log, report) = match opened {
+        let (log, report) = match result {
             Ok(opened) => opened,
             Err(failure) => {
                 self.thread.metrics.on_log_failed();
@@ -407,6 +378,7 @@ impl Running {
         let before = self.slots.insert(id, slot);
         assert!(before.is_none(), "the registry opens a copy once");
         self.with_slot(id, |slot| slot.step(Input::NewEpoch(epoch)));
+        self.thread.metrics.set_open(self.slots.len());
         drop(done.send(Ok(PartitionHandle::new(shared))));
     }
 
@@ -415,6 +387,7 @@ impl Running {
         let mut closing = Vec::with_capacity(drops.len());
         for drop_copy in drops {
             let id = drop_copy.id;
+            assert!(!self.opener.is_opening(id), "the registry waits for the open before it drops the copy");
             let Some(slot) = self.slots.remove(&id) else {
                 self.drop_unopened(drop_copy);
                 continue;
@@ -525,16 +498,12 @@ impl Running {
 
     /// Closes every log after a last flush, and notes that this was a clean stop.
     fn close_all(mut self) {
-        let left = self.thread.queue.close();
-        for event in left {
-            match event {
-                Event::Stop => {}
-                other => self.on_event(other),
-            }
-        }
+        self.opener.request_stop();
+        self.thread.queue.close().into_iter().for_each(|event| self.on_event(event));
         let drop_copy = |&id| DropCopy { id, delete: false, done: oneshot::channel().0 };
         let drops = self.slots.keys().map(drop_copy).collect();
         self.drop_all(drops);
+        self.opener.join();
         match self.thread.data.close_clean() {
             Ok(true) => {
                 tracing::info!(path = %self.thread.data.path().display(), "closed the data directory")
@@ -550,12 +519,12 @@ impl Running {
 
 /// Ends the process if the thread panics: an invariant of a log or replica is broken, so going on could lose records, and
 /// everybody who waits for the thread would wait for ever.
-struct EndWithProcess;
+pub(crate) struct EndWithProcess(pub(crate) &'static str);
 
 impl Drop for EndWithProcess {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            tracing::error!("a log thread has panicked; ending the process");
+            tracing::error!(thread = self.0, "a thread has panicked; ending the process");
             std::process::abort();
         }
     }

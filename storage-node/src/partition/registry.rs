@@ -5,6 +5,7 @@
 //! failed, so that clients get a storage error and not a wrong answer; [`Partitions::reopen_failed`] tries it again. So it
 //! does with one that has met a full disk.
 
+mod open;
 mod reopen;
 mod repair;
 
@@ -31,7 +32,7 @@ use crate::clock::Clock;
 use crate::directories::OfflineDirectory;
 use crate::disk::HousekeepingLimits;
 use crate::disk::cleaner::{Cleaner, CleanerMetrics, CleanerSettings};
-use crate::disk::event::{DropCopy, Event, FollowersOf, LedPartition, Open, OpenFailure};
+use crate::disk::event::{DropCopy, Event, FollowersOf, LedPartition};
 use crate::disk::event_queue::{EventQueue, QueueLimits};
 use crate::disk::health::{DiskHealth, StallWatch};
 use crate::disk::log_thread::LogThread;
@@ -328,7 +329,7 @@ impl Partitions {
                 CopyChange::Open(local) if self.is_offline(local.id) => {
                     self.copies.write().insert(local.id, Copy::Failed);
                 }
-                CopyChange::Open(local) => opening.extend(self.begin_open(image, &local).await),
+                CopyChange::Open(local) => opening.push(self.begin_open(image, &local).await),
                 CopyChange::GoOn(local) => match self.get(local.id) {
                     Lookup::Open(handle) => done.extend(self.change_epoch(&handle, &local).await),
                     Lookup::Failed | Lookup::Absent => {}
@@ -339,20 +340,7 @@ impl Partitions {
         for id in settings_changed {
             done.extend(self.change_settings(image, id, Configs::New));
         }
-        let progress = self.config.metrics.opening();
-        progress.begin(opening.len());
-        for (id, settings, opened) in opening {
-            let copy = match opened.await {
-                Ok(Ok(handle)) => Copy::Open { handle, settings },
-                Ok(Err(failure)) => self.on_open_failed(id, &failure),
-                Err(_) => Copy::Failed,
-            };
-            self.copies.write().insert(id, copy);
-            progress.on_opened();
-        }
-        if let Some((copies, took_ms)) = progress.end() {
-            tracing::info!(copies, took_ms, "opened partition copies");
-        }
+        self.take_opened(opening).await;
         for done in done {
             // A thread that ended does nothing any more, which is what is waited for.
             drop(done.await);
@@ -427,26 +415,6 @@ impl Partitions {
         let event = Event::NewEpoch { id: local.id, epoch: new_epoch(&local.state), done };
         self.send(handle.directory(), event).await;
         Some(receiver)
-    }
-
-    async fn begin_open(
-        &self,
-        image: &ClusterImage,
-        local: &LocalPartition,
-    ) -> Option<(TopicPartition, Arc<TopicSettings>, oneshot::Receiver<Result<PartitionHandle, OpenFailure>>)>
-    {
-        let settings = Arc::new(self.settings(image, local));
-        let closed = self.retries.closed(local.id, settings.replica.flush);
-        let (done, opened) = oneshot::channel();
-        let open = Open {
-            id: local.id,
-            settings: Arc::clone(&settings),
-            epoch: new_epoch(&local.state),
-            closed,
-            done,
-        };
-        self.send(self.place(local.id), Event::Open(open)).await;
-        Some((local.id, settings, opened))
     }
 
     /// The copy does not belong here any more. Its files go only if the topic is known to be gone or placed elsewhere,

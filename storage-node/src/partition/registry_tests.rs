@@ -863,3 +863,6 @@ async fn old_records_go_by_themselves_and_their_files_after_a_while() {
     let next = world.produce(0, Acks::All, 1, 20).await.unwrap();
     assert_eq!(next.base_offset, Offset(20));
 }
+
+#[path = "registry/open_tests.rs"]
+mod open_tests;

@@ -1,4 +1,4 @@
-//! A disk for tests whose syncs and removals of some files wait until they are let go.
+//! A disk for tests whose syncs and removals of some files, and looks into some directories, wait until they are let go.
 
 use std::io;
 use std::path::Path;
@@ -7,18 +7,27 @@ use std::sync::Arc;
 use log_engine::{DirEntry, Disk, DiskFile, FileSystem, LockGuard, OpenMode};
 use parking_lot::{Condvar, Mutex};
 
-/// Syncs and removals of files whose path contains this text wait, while there is one.
+/// What waits.
 #[derive(Default)]
 struct Gate {
-    held: Mutex<Option<String>>,
+    held: Mutex<Held>,
     opened: Condvar,
+}
+
+/// Syncs and removals of files and lists of directories whose path contains this text wait, while there is one.
+#[derive(Default)]
+struct Held {
+    text: Option<String>,
+    waiting: usize,
 }
 
 impl Gate {
     fn pass(&self, path: &str) {
         let mut held = self.held.lock();
-        while held.as_ref().is_some_and(|text| path.contains(text)) {
+        while held.text.as_ref().is_some_and(|text| path.contains(text)) {
+            held.waiting += 1;
             self.opened.wait(&mut held);
+            held.waiting -= 1;
         }
     }
 }
@@ -40,15 +49,20 @@ impl StallingDisk {
         Arc::new(Self { inner, gate: Arc::default() })
     }
 
-    /// From now on, syncs and removals of files whose path contains `text` wait.
+    /// From now on, syncs and removals of files and lists of directories whose path contains `text` wait.
     pub(crate) fn stall(&self, text: &str) {
-        *self.gate.held.lock() = Some(text.to_owned());
+        self.gate.held.lock().text = Some(text.to_owned());
     }
 
     /// Lets everything go.
     pub(crate) fn release(&self) {
-        *self.gate.held.lock() = None;
+        self.gate.held.lock().text = None;
         self.gate.opened.notify_all();
+    }
+
+    /// How many wait.
+    pub(crate) fn waiting(&self) -> usize {
+        self.gate.held.lock().waiting
     }
 }
 
@@ -64,6 +78,7 @@ impl Disk for StallingDisk {
     }
 
     fn list(&self, dir: &Path) -> io::Result<Vec<DirEntry>> {
+        self.gate.pass(&dir.display().to_string());
         self.inner.list(dir)
     }
 

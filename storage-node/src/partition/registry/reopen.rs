@@ -7,6 +7,8 @@
 
 use std::collections::BTreeMap;
 
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
 use parking_lot::Mutex;
 use proto_types::ids::{Millis, Offset, TopicPartition};
 use storage_node_core::image::ClusterImage;
@@ -106,7 +108,7 @@ impl Partitions {
             };
             place.is_some_and(|place| self.failure_of(place).is_none() && has_space(place))
         };
-        let mut opening = Vec::new();
+        let mut opening = FuturesUnordered::new();
         // Others may have what a leader has lost, or be counted in sync by the controllers alone: it gives the leadership up
         // first, and goes on in it only where there are no others.
         let leads = |id| {
@@ -116,21 +118,21 @@ impl Partitions {
         for id in self.retries.due(now, |id| works(id) && !leads(id)) {
             let is_failed = matches!(self.copies.read().get(&id), Some(Copy::Failed));
             match image.partition_on(self.config.node, id).filter(|_| is_failed) {
-                Some(local) => opening.extend(self.begin_open(image, &local).await),
+                Some(local) => opening.push(self.begin_open(image, &local).await.answer()),
                 None => self.retries.forget(id),
             }
         }
-        for (id, settings, opened) in opening {
-            let copy = match opened.await {
-                Ok(Ok(handle)) => {
+        while let Some((id, settings, answer)) = opening.next().await {
+            let copy = match answer {
+                Some(Ok(handle)) => {
                     tracing::info!(partition = %id, topic = %settings.topic_name, "the log could be opened now");
                     self.retries.on_opened(id, Offset(handle.reader().end()));
                     self.config.metrics.on_copy_reopened();
                     Copy::Open { handle, settings }
                 }
-                Ok(Err(failure)) => self.on_open_failed(id, &failure),
+                Some(Err(failure)) => self.on_open_failed(id, &failure),
                 // The node is stopping.
-                Err(_) => continue,
+                None => continue,
             };
             self.copies.write().insert(id, copy);
         }

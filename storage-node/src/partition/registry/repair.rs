@@ -140,15 +140,15 @@ impl Partitions {
         self.copies.write().remove(&id);
         self.damaged.lock().remove(&id);
         self.retries.forget(id);
-        let Some((id, settings, opened)) = self.begin_open(image, &local).await else { return Ok(()) };
-        let copy = match opened.await {
-            Ok(Ok(handle)) => Copy::Open { handle, settings },
-            Ok(Err(failure)) => {
+        let (id, settings, answer) = self.begin_open(image, &local).await.answer().await;
+        let copy = match answer {
+            Some(Ok(handle)) => Copy::Open { handle, settings },
+            Some(Err(failure)) => {
                 let copy = self.on_open_failed(id, &failure);
                 self.copies.write().insert(id, copy);
                 return Err(failure.reason);
             }
-            Err(_) => Copy::Failed,
+            None => Copy::Failed,
         };
         self.copies.write().insert(id, copy);
         self.config.metrics.on_copy_restarted();

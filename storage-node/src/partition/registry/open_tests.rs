@@ -1,0 +1,146 @@
+//! Logs that come up one by one: one that takes long, or stands still, holds up no other.
+
+use super::*;
+
+/// A simulated disk that can stand still, with a node's logs of some records on it. The power went while more was written.
+async fn disk_with_records() -> (Arc<SimDisk>, Arc<StallingDisk>) {
+    let disk = SimDisk::new(1);
+    let world = World::open(&disk, 1).await;
+    for sequence in 0..3 {
+        world.produce(0, Acks::All, 1, sequence).await.unwrap();
+        world.produce(1, Acks::All, 2, sequence).await.unwrap();
+    }
+    disk.crash_at(disk.ops() + 1);
+    world.produce(0, Acks::All, 1, 3).await.unwrap_err();
+    world.partitions.close().await;
+    drop(world);
+    disk.restart();
+    let stalling = StallingDisk::over(Arc::clone(&disk) as Arc<dyn Disk>);
+    (disk, stalling)
+}
+
+fn id(partition: i32) -> TopicPartition {
+    topic_partition(topic_id(1), partition)
+}
+
+fn is_open(world: &World, partition: i32) -> bool {
+    matches!(world.partitions.get(id(partition)), Lookup::Open(_))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_log_that_stands_still_at_the_start_holds_up_no_other_and_is_noticed() {
+    let (_, disk) = disk_with_records().await;
+    let limits = PartitionLimits { disk_stall_ms: 300, ..PartitionLimits::default() };
+    let mut world = World::start_in(Arc::clone(&disk) as Arc<dyn Disk>, 1, limits);
+    let mut healthy = world.partitions.watch_healthy();
+    disk.stall(&id(0).to_string());
+    let delta = world.image.apply(MetadataIndex(1), &World::first_changes(2, &[]));
+    let applied = AtomicBool::new(false);
+    let apply = async {
+        world.partitions.apply(&world.image, &delta).await;
+        applied.store(true, Ordering::Release);
+    };
+    let meanwhile = async {
+        eventually("the other log is open", || is_open(&world, 1)).await;
+        world.produce(1, Acks::All, 2, 3).await.unwrap();
+        assert_eq!(world.read(1).len(), 4);
+        assert!(matches!(world.partitions.get(id(0)), Lookup::Absent), "it is not open yet");
+        let sentence = world.partitions.metrics().opening().sentence().unwrap();
+        assert!(sentence.starts_with("opening: 1 of 2 partition copies are open"), "{sentence}");
+        healthy.wait_for(|healthy| !healthy).await.unwrap();
+        assert!(!applied.load(Ordering::Acquire), "the node may not say yet that all are open");
+        disk.release();
+    };
+    tokio::join!(apply, meanwhile);
+    healthy.wait_for(|healthy| *healthy).await.unwrap();
+    assert_eq!(world.read(0)[..3], [0, 1, 2].map(|n| (i64::from(n), value(1, n))));
+    assert_eq!(world.partitions.metrics().opening().sentence(), None);
+    world.partitions.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_log_that_stands_still_when_it_is_opened_again_holds_up_no_other() {
+    let (inner, disk) = disk_with_records().await;
+    inner.inject(SimFault::Read(format!("{}/00000000000000000000.log", id(0))));
+    let world = World::open_with(Arc::clone(&disk) as Arc<dyn Disk>, 2, PartitionLimits::default()).await;
+    assert!(matches!(world.partitions.get(id(0)), Lookup::Failed));
+    disk.stall(&id(0).to_string());
+    let now = Millis(world.clock.monotonic().0 + 5_000);
+    let meanwhile = async {
+        eventually("it is being opened", || disk.waiting() == 1).await;
+        world.produce(1, Acks::All, 2, 3).await.unwrap();
+        assert!(matches!(world.partitions.get(id(0)), Lookup::Failed));
+        disk.release();
+    };
+    tokio::join!(world.partitions.reopen_due(&world.image, now), meanwhile);
+    assert!(world.read(0).len() >= 3 && world.read(1).len() == 4);
+    world.partitions.close().await;
+}
+
+/// A directory that fails takes with it what is being opened and what waits for that.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_not_open_when_its_directory_fails_is_refused() {
+    let (inner, disk) = disk_with_records().await;
+    let mut world = World::start_in(Arc::clone(&disk) as Arc<dyn Disk>, 1, PartitionLimits::default());
+    disk.stall(&id(0).to_string());
+    let delta = world.image.apply(MetadataIndex(1), &World::first_changes(2, &[]));
+    let meanwhile = async {
+        eventually("one is open, the other stands still", || is_open(&world, 1) && disk.waiting() == 1).await;
+        inner.inject(SimFault::Sync(".log".into()));
+        assert_eq!(world.produce(1, Acks::All, 2, 3).await, Err(ProduceError::LogFailed));
+        eventually("the directory is offline", || world.partitions.failure_of(0).is_some()).await;
+        disk.release();
+    };
+    tokio::join!(world.partitions.apply(&world.image, &delta), meanwhile);
+    assert!(matches!(world.partitions.get(id(0)), Lookup::Failed), "nothing is opened there any more");
+    assert_eq!(world.partitions.damaged(), []);
+    let changes = topic(2, "u", 1, &[1]);
+    world.apply(&changes).await;
+    assert!(matches!(world.partitions.get(topic_partition(topic_id(2), 0)), Lookup::Failed));
+    world.partitions.close().await;
+    drop(world);
+    inner.restart_process();
+    let world = World::open(&inner, 3).await;
+    assert!(world.read(0).len() >= 3 && world.read(1).len() >= 3);
+    world.partitions.close().await;
+}
+
+/// Whoever stops a node does not wait for recoveries: what is not open by then is left as it is, and the stop is not clean.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stop_while_logs_are_opened_answers_everybody_and_leaves_them_for_the_next_start() {
+    const MORE: i32 = 40;
+    let (inner, disk) = disk_with_records().await;
+    let mut world = World::start_in(Arc::clone(&disk) as Arc<dyn Disk>, 1, PartitionLimits::default());
+    let mut changes = World::first_changes(2, &[]);
+    changes.extend(topic(2, "u", MORE, &[1]));
+    let delta = world.image.apply(MetadataIndex(1), &changes);
+    // Those of the first topic are served; those of the second stand still.
+    disk.stall(&topic_id(2).to_string());
+    let meanwhile = async {
+        eventually("the others are open", || is_open(&world, 0) && is_open(&world, 1)).await;
+        eventually("as many as may be stand still", || disk.waiting() == 16).await;
+        world.produce(1, Acks::All, 2, 3).await.unwrap();
+        let failed = || world.partitions.failed().len();
+        let look = async {
+            eventually("those that wait are refused", || failed() == MORE as usize - 16).await;
+            disk.release();
+        };
+        tokio::join!(world.partitions.close(), look);
+    };
+    tokio::join!(world.partitions.apply(&world.image, &delta), meanwhile);
+    assert!((0..MORE).all(|n| {
+        let copy = world.partitions.get(topic_partition(topic_id(2), n));
+        matches!(copy, Lookup::Failed | Lookup::Absent)
+    }));
+    drop(world);
+    let names = inner.list(Path::new("data")).unwrap();
+    assert!(names.iter().all(|entry| entry.name != "clean-shutdown"), "some logs are as they were");
+    let mut world = World::open(&inner, 3).await;
+    world.apply(&topic(2, "u", MORE, &[1])).await;
+    assert!(world.read(0).len() >= 3 && world.read(1).len() == 4);
+    assert_eq!(world.partitions.failed(), []);
+    world.partitions.close().await;
+    drop(world);
+    let names = inner.list(Path::new("data")).unwrap();
+    assert!(names.iter().any(|entry| entry.name == "clean-shutdown"));
+}
