@@ -415,6 +415,7 @@ impl Config {
             read_threads: self.limits.read_threads,
             read_queue_max: self.limits.read_queue_max,
             disk_stall_ms: i64::try_from(self.limits.disk_stall_ms_max).unwrap_or(i64::MAX),
+            open_wait_ms: self.limits.copy_open_wait_ms_max,
             scrub: ScrubLimits {
                 bytes_per_second: self.limits.scrub_bytes_per_second,
                 period_ms: i64::try_from(self.limits.scrub_period_ms).unwrap_or(i64::MAX),

@@ -1,5 +1,5 @@
-//! Brings the partitions of this node in line with the metadata, and says how far that has got; opens copies again that
-//! could not be opened, and begins those anew that were given up.
+//! Brings the partitions of this node in line with the metadata, and says how far that has got; takes in copies that took long
+//! to open, opens those again that could not be opened, and begins those anew that were given up.
 
 use crate::metadata_feed::Published;
 use crate::metrics::NodeMetrics;
@@ -41,6 +41,12 @@ pub(crate) async fn open_partitions(
                     && let Err(reason) = node.partitions().restart_copy(image, id).await
                 {
                     tracing::error!(partition = %id, reason, "a copy that was given up cannot begin anew");
+                }
+                continue;
+            }
+            late = node.partitions().late_end() => {
+                if let Some(image) = &applied {
+                    node.partitions().take_late(image, late).await;
                 }
                 continue;
             }

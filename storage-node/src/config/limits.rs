@@ -41,6 +41,8 @@ pub struct Limits {
     pub descriptors_per_directory_max: usize,
     /// A disk that keeps a write or flush waiting for so long makes the node give up its leaderships.
     pub disk_stall_ms_max: u64,
+    /// The node goes on without the copies that are left to open when none was opened for so long, and takes them in later.
+    pub copy_open_wait_ms_max: u64,
     /// Bytes per second that are read of one data directory to find what has rotted; 0 turns it off.
     pub scrub_bytes_per_second: u64,
     /// From the beginning of one such look at everything to that of the next.
@@ -120,6 +122,8 @@ impl Default for Limits {
             descriptors_per_directory_max: 20_000,
             // A hiccup of a cloud disk lasts seconds and must not move every leader away.
             disk_stall_ms_max: 10_000,
+            // A log of a full segment that was not flushed.
+            copy_open_wait_ms_max: 10_000,
             // A hundredth of what a disk can, and 5 TB a week.
             scrub_bytes_per_second: 8 << 20,
             scrub_period_ms: 7 * 24 * 3_600_000,
@@ -181,6 +185,7 @@ impl Limits {
             ("metadata_stall_ms_max", self.metadata_stall_ms_max),
             ("descriptors_per_directory_max", self.descriptors_per_directory_max as u64),
             ("disk_stall_ms_max", self.disk_stall_ms_max),
+            ("copy_open_wait_ms_max", self.copy_open_wait_ms_max),
             ("scrub_period_ms", self.scrub_period_ms),
             ("write_queue_events_max", self.write_queue_events_max as u64),
             ("write_queue_bytes_max", self.write_queue_bytes_max as u64),

@@ -43,19 +43,31 @@ struct Recovering {
 }
 
 impl OpeningProgress {
-    /// So many copies are about to be opened.
+    /// So many copies are about to be opened, beside those that are being opened still.
     pub(crate) fn begin(&self, total: usize) {
         let Millis(now) = self.clock.monotonic();
+        if let Some(opening) = &mut *self.opening.lock() {
+            opening.total += total;
+            return;
+        }
         let opening = Opening { began: now, said: now, total, opened: 0, recovering: HashMap::new() };
         *self.opening.lock() = (total > 0).then_some(opening);
     }
 
-    /// One of them is open, or has failed. Says so in the log now and then.
-    pub(crate) fn on_opened(&self) {
+    /// One of them is open, or has failed. Says so in the log now and then. Of the last one, how many there were, and how many
+    /// milliseconds all took.
+    pub(crate) fn on_opened(&self) -> Option<(usize, i64)> {
         let now = self.clock.monotonic();
-        let Some(opening) = &mut *self.opening.lock() else { return };
+        let mut slot = self.opening.lock();
+        let opening = slot.as_mut()?;
         opening.opened += 1;
-        opening.say(now);
+        if opening.opened < opening.total {
+            opening.say(now);
+            return None;
+        }
+        let (copies, took_ms) = (opening.total, now.0 - opening.began);
+        *slot = None;
+        Some((copies, took_ms))
     }
 
     /// The recovery of a log gets on. Says so in the log now and then.
@@ -72,12 +84,6 @@ impl OpeningProgress {
         if let Some(opening) = &mut *self.opening.lock() {
             opening.recovering.remove(&id);
         }
-    }
-
-    /// All are open. How many there were, and how many milliseconds it took.
-    pub(crate) fn end(&self) -> Option<(usize, i64)> {
-        let opening = self.opening.lock().take()?;
-        Some((opening.total, self.clock.monotonic().0 - opening.began))
     }
 
     /// A sentence, while copies are being opened.
@@ -187,11 +193,12 @@ mod tests {
         let progress = OpeningProgress::default();
         assert_eq!(progress.sentence(), None);
         progress.begin(2);
-        progress.on_opened();
+        assert_eq!(progress.on_opened(), None);
         assert!(progress.sentence().is_some_and(|sentence| sentence.starts_with("opening: 1 of 2 ")));
-        progress.on_opened();
-        assert_eq!(progress.end().map(|(copies, _)| copies), Some(2));
-        assert_eq!((progress.sentence(), progress.end()), (None, None));
+        progress.begin(1);
+        assert_eq!(progress.on_opened(), None, "there is one more now");
+        assert_eq!(progress.on_opened().map(|(copies, _)| copies), Some(3));
+        assert_eq!((progress.sentence(), progress.on_opened()), (None, None));
         progress.begin(0);
         assert_eq!(progress.sentence(), None);
     }

@@ -3,7 +3,7 @@
 //! [`Partitions::apply`] is called by the metadata feed alone, one call after the other, and returns when everything is
 //! done: only then may the node say that the partitions it leads are open. A copy that cannot be opened stays listed as
 //! failed, so that clients get a storage error and not a wrong answer; [`Partitions::reopen_failed`] tries it again. So it
-//! does with one that has met a full disk.
+//! does with one that has met a full disk. One that takes long to open is listed so until it is open (`open`).
 
 mod open;
 mod reopen;
@@ -15,6 +15,7 @@ use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use futures_util::stream::FuturesUnordered;
 use log_engine::{DataDir, FlusherConfig};
 use parking_lot::{Mutex, RwLock};
 use proto_types::ids::{Millis, NodeId, TopicPartition};
@@ -61,6 +62,8 @@ pub(crate) struct PartitionLimits {
     pub(crate) read_queue_max: usize,
     /// A disk that keeps somebody waiting for so long makes the node unhealthy.
     pub(crate) disk_stall_ms: i64,
+    /// Copies are not waited for any longer when none was opened for so long.
+    pub(crate) open_wait_ms: u64,
     /// Of the look at everything that lies on the disks.
     pub(crate) scrub: ScrubLimits,
     /// Of retention.
@@ -78,6 +81,7 @@ impl Default for PartitionLimits {
             read_queue_max: 1_000,
             // A hiccup of a cloud disk lasts seconds and must not move every leader away.
             disk_stall_ms: 10_000,
+            open_wait_ms: 10_000,
             // A hundredth of what a disk can, and 5 TB a week.
             scrub: ScrubLimits { bytes_per_second: 8 << 20, period_ms: 7 * 24 * 3600 * 1000 },
             housekeeping: HousekeepingLimits::default(),
@@ -126,6 +130,8 @@ pub(crate) struct Partitions {
     damaged: Mutex<BTreeSet<TopicPartition>>,
     /// Copies that could not be opened for the moment.
     retries: reopen::Retries,
+    /// Copies that take long to open.
+    late: open::Late,
     /// Copies that began anew while their damaged logs lie aside.
     aside: Mutex<BTreeSet<TopicPartition>>,
     healthy: watch::Sender<bool>,
@@ -204,6 +210,7 @@ impl Partitions {
             offline: Mutex::default(),
             damaged: Mutex::default(),
             retries: reopen::Retries::default(),
+            late: open::Late::default(),
             aside: Mutex::new(aside),
             healthy,
             strays_named: AtomicBool::new(false),
@@ -306,7 +313,7 @@ impl Partitions {
     }
 
     /// Makes the copies match `image`, given what `delta` says has changed. When it returns, every copy that this node
-    /// leads is open (or failed), and every dropped one is gone.
+    /// leads is open (or failed, or late), and every dropped one is gone.
     pub(crate) async fn apply(&self, image: &ClusterImage, delta: &ImageDelta) {
         self.follow_node_configs(image);
         let (changes, settings_changed) = {
@@ -317,7 +324,7 @@ impl Partitions {
             let settings_changed: BTreeSet<TopicPartition> = copies.keys().filter(changed).copied().collect();
             (copy_changes(image, delta, self.config.node, &copies), settings_changed)
         };
-        let mut opening = Vec::new();
+        let opening = FuturesUnordered::new();
         let mut done = Vec::new();
         // Which of its changes came first the image does not tell. What was decided under one minimum of in-sync replicas must
         // not be carried out under a smaller one.
@@ -326,12 +333,12 @@ impl Partitions {
         }
         for change in changes {
             match change {
-                CopyChange::Open(local) if self.is_offline(local.id) => {
+                CopyChange::Open(local) if self.is_offline(local.id) || self.is_late(local.id) => {
                     self.copies.write().insert(local.id, Copy::Failed);
                 }
                 CopyChange::Open(local) => opening.push(self.begin_open(image, &local).await),
                 CopyChange::GoOn(local) => match self.get(local.id) {
-                    Lookup::Open(handle) => done.extend(self.change_epoch(&handle, &local).await),
+                    Lookup::Open(handle) => done.push(self.change_epoch(&handle, &local).await),
                     Lookup::Failed | Lookup::Absent => {}
                 },
                 CopyChange::Drop(id) => done.extend(self.begin_drop(id, image).await),
@@ -406,15 +413,11 @@ impl Partitions {
         self.copies.write().clear();
     }
 
-    async fn change_epoch(
-        &self,
-        handle: &PartitionHandle,
-        local: &LocalPartition,
-    ) -> Option<oneshot::Receiver<()>> {
+    async fn change_epoch(&self, handle: &PartitionHandle, local: &LocalPartition) -> oneshot::Receiver<()> {
         let (done, receiver) = oneshot::channel();
         let event = Event::NewEpoch { id: local.id, epoch: new_epoch(&local.state), done };
         self.send(handle.directory(), event).await;
-        Some(receiver)
+        receiver
     }
 
     /// The copy does not belong here any more. Its files go only if the topic is known to be gone or placed elsewhere,
@@ -422,6 +425,10 @@ impl Partitions {
     async fn begin_drop(&self, id: TopicPartition, image: &ClusterImage) -> Option<oneshot::Receiver<()>> {
         let copy = self.copies.write().remove(&id)?;
         tracing::info!(partition = %id, index = %image.index(), "drop a partition copy");
+        if self.is_late(id) {
+            // It goes when it has come up.
+            return None;
+        }
         let placed = self.placed.lock().remove(&id);
         let directory = match copy {
             Copy::Open { handle, .. } => handle.directory(),

@@ -1,10 +1,18 @@
 //! Copies that are being opened: each is taken in as it comes up, whatever the others do.
+//!
+//! A copy that takes long is *late*: the node goes on without it, as without one that has failed, so that the others are led and
+//! served and the metadata is followed. When it comes up it is taken in as the metadata wants it by then.
 
+use std::collections::BTreeSet;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use proto_types::ids::TopicPartition;
+use parking_lot::Mutex;
+use proto_types::ids::{Offset, TopicPartition};
 use storage_node_core::image::{ClusterImage, LocalPartition};
 use tokio::sync::oneshot;
 
@@ -12,21 +20,37 @@ use super::{Copy, Partitions, new_epoch};
 use crate::disk::event::{Event, Open, OpenFailure};
 use crate::partition::{PartitionHandle, TopicSettings};
 
-/// What comes of an open. `None` if the thread that was to do it has ended.
-pub(super) type Answer = Option<Result<PartitionHandle, OpenFailure>>;
-
-/// A copy that is being opened.
+/// A copy that is being opened. Completes when it is open, or cannot be.
+#[derive(Debug)]
 pub(super) struct Opening {
     id: TopicPartition,
     settings: Arc<TopicSettings>,
     opened: oneshot::Receiver<Result<PartitionHandle, OpenFailure>>,
 }
 
-impl Opening {
-    /// Waits for it.
-    pub(super) async fn answer(self) -> (TopicPartition, Arc<TopicSettings>, Answer) {
-        (self.id, self.settings, self.opened.await.ok())
+/// What came of an [`Opening`].
+#[derive(Debug)]
+pub(crate) struct OpenEnd {
+    pub(super) id: TopicPartition,
+    pub(super) settings: Arc<TopicSettings>,
+    /// `None` if the thread that was to open it has ended.
+    pub(super) result: Option<Result<PartitionHandle, OpenFailure>>,
+}
+
+impl Future for Opening {
+    type Output = OpenEnd;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<OpenEnd> {
+        let result = ready!(Pin::new(&mut self.opened).poll(cx)).ok();
+        Poll::Ready(OpenEnd { id: self.id, settings: Arc::clone(&self.settings), result })
     }
+}
+
+/// Copies that take long to open; none of them more than once.
+#[derive(Debug, Default)]
+pub(super) struct Late {
+    ids: Mutex<BTreeSet<TopicPartition>>,
+    opening: Mutex<FuturesUnordered<Opening>>,
 }
 
 impl Partitions {
@@ -46,22 +70,76 @@ impl Partitions {
         Opening { id: local.id, settings, opened }
     }
 
-    /// Waits for copies and takes in each when it comes.
-    pub(super) async fn take_opened(&self, opening: Vec<Opening>) {
-        let progress = self.config.metrics.opening();
-        progress.begin(opening.len());
-        let mut opening: FuturesUnordered<_> = opening.into_iter().map(Opening::answer).collect();
-        while let Some((id, settings, answer)) = opening.next().await {
-            let copy = match answer {
-                Some(Ok(handle)) => Copy::Open { handle, settings },
-                Some(Err(failure)) => self.on_open_failed(id, &failure),
-                None => Copy::Failed,
-            };
-            self.copies.write().insert(id, copy);
-            progress.on_opened();
+    /// Takes in copies as they come up, until all have, or none has for a while: then those that are left are late.
+    pub(super) async fn take_opened(&self, mut opening: FuturesUnordered<Opening>) {
+        self.config.metrics.opening().begin(opening.len());
+        let wait = Duration::from_millis(self.config.limits.open_wait_ms);
+        while let Ok(Some(end)) = tokio::time::timeout(wait, opening.next()).await {
+            self.take(end);
         }
-        if let Some((copies, took_ms)) = progress.end() {
+        for opening in opening {
+            let (id, topic) = (opening.id, &opening.settings.topic_name);
+            tracing::warn!(partition = %id, %topic, "the log takes long to open; the node goes on without it meanwhile");
+            self.copies.write().insert(id, Copy::Failed);
+            self.late.ids.lock().insert(id);
+            self.late.opening.lock().push(opening);
+        }
+    }
+
+    fn take(&self, OpenEnd { id, settings, result }: OpenEnd) {
+        let copy = match result {
+            Some(Ok(handle)) => {
+                if self.retries.on_opened(id, Offset(handle.reader().end())) {
+                    tracing::info!(partition = %id, topic = %settings.topic_name, "the log could be opened now");
+                    self.config.metrics.on_copy_reopened();
+                }
+                Copy::Open { handle, settings }
+            }
+            Some(Err(failure)) => self.on_open_failed(id, &failure),
+            // The node is stopping.
+            None => Copy::Failed,
+        };
+        self.copies.write().insert(id, copy);
+        if let Some((copies, took_ms)) = self.config.metrics.opening().on_opened() {
             tracing::info!(copies, took_ms, "opened partition copies");
+        }
+    }
+
+    /// Whether the copy takes long to open.
+    pub(super) fn is_late(&self, id: TopicPartition) -> bool {
+        self.late.ids.lock().contains(&id)
+    }
+
+    /// Waits for the next copy that is late; for ever if none is. It goes to [`take_late`](Self::take_late).
+    pub(crate) async fn late_end(&self) -> OpenEnd {
+        std::future::poll_fn(|cx| match self.late.opening.lock().poll_next_unpin(cx) {
+            Poll::Ready(Some(end)) => Poll::Ready(end),
+            Poll::Ready(None) | Poll::Pending => Poll::Pending,
+        })
+        .await
+    }
+
+    /// Takes in a copy that was late as the metadata wants it now. Called as [`apply`](Self::apply) is, never beside it, with
+    /// the image that was applied last.
+    pub(crate) async fn take_late(&self, image: &ClusterImage, mut end: OpenEnd) {
+        let id = end.id;
+        self.late.ids.lock().remove(&id);
+        let wanted = image.partition_on(self.config.node, id);
+        if let (Some(local), Some(Ok(handle))) = (&wanted, &end.result) {
+            let settings = Arc::new(self.settings(image, local));
+            let (done, changed) = oneshot::channel();
+            let event = Event::Settings { id, settings: Arc::clone(&settings), done };
+            self.send(handle.directory(), event).await;
+            end.settings = settings;
+            let follows = self.change_epoch(handle, local).await;
+            // A thread that has ended changes nothing any more.
+            drop((changed.await, follows.await));
+        }
+        self.take(end);
+        if wanted.is_none()
+            && let Some(dropped) = self.begin_drop(id, image).await
+        {
+            drop(dropped.await);
         }
     }
 }

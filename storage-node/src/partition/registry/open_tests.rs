@@ -77,6 +77,50 @@ async fn a_log_that_stands_still_when_it_is_opened_again_holds_up_no_other() {
     world.partitions.close().await;
 }
 
+/// The node goes on without a copy that takes long, and takes it in as the metadata wants it by then.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_late_copy_holds_up_neither_the_start_nor_the_metadata() {
+    let (_, disk) = disk_with_records().await;
+    let limits = || PartitionLimits { open_wait_ms: 100, ..PartitionLimits::default() };
+    let start = || World::start_in(Arc::clone(&disk) as Arc<dyn Disk>, 1, limits());
+    let mut world = start();
+    disk.stall(&id(0).to_string());
+    world.apply(&World::first_changes(2, &[])).await;
+    assert!(matches!(world.partitions.get(id(0)), Lookup::Failed), "others may lead it meanwhile");
+    world.produce(1, Acks::All, 2, 3).await.unwrap();
+    // Nobody begins it a second time.
+    let far = Millis(i64::MAX);
+    world.partitions.reopen_due(&world.image, far).await;
+    world.partitions.restart_copy(&world.image, id(0)).await.unwrap();
+    world.apply(&World::first_changes(3, &[("weir.flush", "os")])).await;
+    assert!(matches!(world.partitions.get(id(0)), Lookup::Failed));
+    disk.release();
+    let end = world.partitions.late_end().await;
+    world.partitions.take_late(&world.image, end).await;
+    let handle = world.handle(0);
+    assert_eq!(handle.view().leader_epoch, LeaderEpoch(3), "the newest");
+    assert_eq!(handle.settings().replica.flush, storage_node_core::FlushMode::Os);
+    assert_eq!(world.read(0)[..3], [0, 1, 2].map(|n| (i64::from(n), value(1, n))));
+    assert_eq!((world.partitions.failed(), world.partitions.metrics().opening().sentence()), (vec![], None));
+    world.partitions.close().await;
+    drop((handle, world));
+
+    let mut world = start();
+    disk.stall(&id(0).to_string());
+    world.apply(&World::first_changes(4, &[])).await;
+    world.apply(&[MetadataChange::TopicDeleted { topic: topic_id(1) }]).await;
+    assert!(matches!(world.partitions.get(id(0)), Lookup::Absent));
+    disk.release();
+    let end = world.partitions.late_end().await;
+    world.partitions.take_late(&world.image, end).await;
+    assert!(matches!(world.partitions.get(id(0)), Lookup::Absent));
+    world.partitions.close().await;
+    drop(world);
+    let world = World::open_with(Arc::clone(&disk) as Arc<dyn Disk>, 5, PartitionLimits::default()).await;
+    assert_eq!(world.handle(0).view().end, Offset(0), "its files went with the topic");
+    world.partitions.close().await;
+}
+
 /// A directory that fails takes with it what is being opened and what waits for that.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_not_open_when_its_directory_fails_is_refused() {

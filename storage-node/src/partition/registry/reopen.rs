@@ -7,7 +7,6 @@
 
 use std::collections::BTreeMap;
 
-use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use parking_lot::Mutex;
 use proto_types::ids::{Millis, Offset, TopicPartition};
@@ -23,7 +22,7 @@ use crate::partition::PartitionHandle;
 const RETRY_MS_MIN: i64 = 5_000;
 /// Longest such wait.
 const RETRY_MS_MAX: i64 = 300_000;
-/// Copies that are tried at once: changes of the metadata wait for them.
+/// Copies that are tried at once: changes of the metadata wait for them, unless they take long.
 const REOPENS_AT_ONCE: usize = 16;
 
 /// When a copy is tried again.
@@ -68,13 +67,14 @@ impl Retries {
         Some(ClosedLog { flush: if is_promised { FlushMode::Ack } else { FlushMode::Os }, ..closed })
     }
 
-    /// A copy is open, with a log that ends there.
-    fn on_opened(&self, id: TopicPartition, end: Offset) {
-        self.waiting.lock().remove(&id);
+    /// A copy is open, with a log that ends there. Answers whether it was to be tried again.
+    pub(super) fn on_opened(&self, id: TopicPartition, end: Offset) -> bool {
+        let was_waiting = self.waiting.lock().remove(&id).is_some();
         let mut closed = self.closed.lock();
         if closed.get(&id).is_some_and(|before| before.end <= end) {
             closed.remove(&id);
         }
+        was_waiting
     }
 
     /// A copy is not tried any more.
@@ -108,34 +108,21 @@ impl Partitions {
             };
             place.is_some_and(|place| self.failure_of(place).is_none() && has_space(place))
         };
-        let mut opening = FuturesUnordered::new();
+        let opening = FuturesUnordered::new();
         // Others may have what a leader has lost, or be counted in sync by the controllers alone: it gives the leadership up
         // first, and goes on in it only where there are no others.
         let leads = |id| {
             let state = image.partition(id).filter(|_| self.retries.closed.lock().contains_key(&id));
             state.is_some_and(|state| state.leader == Some(self.config.node) && state.replicas.len() > 1)
         };
-        for id in self.retries.due(now, |id| works(id) && !leads(id)) {
+        for id in self.retries.due(now, |id| works(id) && !leads(id) && !self.is_late(id)) {
             let is_failed = matches!(self.copies.read().get(&id), Some(Copy::Failed));
             match image.partition_on(self.config.node, id).filter(|_| is_failed) {
-                Some(local) => opening.push(self.begin_open(image, &local).await.answer()),
+                Some(local) => opening.push(self.begin_open(image, &local).await),
                 None => self.retries.forget(id),
             }
         }
-        while let Some((id, settings, answer)) = opening.next().await {
-            let copy = match answer {
-                Some(Ok(handle)) => {
-                    tracing::info!(partition = %id, topic = %settings.topic_name, "the log could be opened now");
-                    self.retries.on_opened(id, Offset(handle.reader().end()));
-                    self.config.metrics.on_copy_reopened();
-                    Copy::Open { handle, settings }
-                }
-                Some(Err(failure)) => self.on_open_failed(id, &failure),
-                // The node is stopping.
-                None => continue,
-            };
-            self.copies.write().insert(id, copy);
-        }
+        self.take_opened(opening).await;
     }
 
     /// Closes copies whose logs take no more for lack of space. What was to be on the disk may be gone, so only opening them

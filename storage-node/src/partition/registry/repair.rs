@@ -10,6 +10,7 @@ use storage_node_core::Standing;
 use storage_node_core::image::ClusterImage;
 use tokio::sync::oneshot;
 
+use super::open::OpenEnd;
 use super::{Copy, Lookup, Partitions};
 use crate::directories::OfflineDirectory;
 use crate::disk::event::{DropCopy, Event, OpenFailure};
@@ -119,6 +120,9 @@ impl Partitions {
     /// never beside it.
     pub(crate) async fn restart_copy(&self, image: &ClusterImage, id: TopicPartition) -> Result<(), String> {
         let Some(local) = image.partition_on(self.config.node, id) else { return Ok(()) };
+        if self.is_late(id) {
+            return Ok(());
+        }
         // Without somebody else to follow, what it has may be all that there is.
         if local.state.leader.is_none_or(|leader| leader == self.config.node) {
             return Ok(());
@@ -140,8 +144,8 @@ impl Partitions {
         self.copies.write().remove(&id);
         self.damaged.lock().remove(&id);
         self.retries.forget(id);
-        let (id, settings, answer) = self.begin_open(image, &local).await.answer().await;
-        let copy = match answer {
+        let OpenEnd { settings, result, .. } = self.begin_open(image, &local).await.await;
+        let copy = match result {
             Some(Ok(handle)) => Copy::Open { handle, settings },
             Some(Err(failure)) => {
                 let copy = self.on_open_failed(id, &failure);
