@@ -63,7 +63,8 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         "clean start, s",
         "read, MiB",
         "of it from the device",
-        "start after SIGKILL, s",
+        "after SIGKILL: seals and tails, MiB",
+        "start, s",
         "read, MiB",
         "of it from the device",
     ];
@@ -73,6 +74,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         prepare(home.path(), args, kib)?;
         let needed = seals_and_tails(home.path())?;
         let (mut clean, mut killed) = (Series::default(), Series::default());
+        let mut needed_killed = Vec::new();
         for _ in 0..args.rounds {
             let running = start(home.path(), args, &mut clean)?;
             // Something in every partition that no clean stop follows.
@@ -80,11 +82,14 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
             let bytes = (RECORDS_UNCLEAN * args.partitions * RECORD_BYTES) as u64;
             produce_to(&running.bootstrap(), TOPIC, count, "1", bytes, &[running.id()])?;
             running.kill()?;
+            needed_killed.push(seals_and_tails(home.path())?);
             start(home.path(), args, &mut killed)?.stop()?;
         }
         let mib = args.partitions * args.segments * kib / 1024;
         let mut row = vec![mib.to_string(), format!("{needed:.1}")];
-        row.extend(clean.cells().into_iter().chain(killed.cells()));
+        row.extend(clean.cells());
+        row.push(spread(&needed_killed, 1));
+        row.extend(killed.cells());
         rows.push(row);
     }
     print_table(&rows);
@@ -114,22 +119,23 @@ fn evict(home: &Path) -> Result<(), Failure> {
     })
 }
 
-/// What a start may read by the design: seals, and the segments that were written last; as devices read, in pages.
+/// What a start may read by the design: seals, and the segments that have none, which are those that were written last; as
+/// devices read, in pages.
 fn seals_and_tails(home: &Path) -> Result<f64, Failure> {
     let (dir, names) = logs_below(home)?.ok_or("no logs")?;
     let mut bytes = 0;
     for name in names {
-        let mut segments = Vec::new();
         each_file(&dir.join(name.to_string()), &mut |path| {
-            let pages = fs::metadata(path)?.len().next_multiple_of(PAGE_BYTES);
-            match path.extension().and_then(|extension| extension.to_str()) {
-                Some("seal") => bytes += pages,
-                Some("log") => segments.push((path.to_owned(), pages)),
-                Some(_) | None => {}
+            let is_needed = match path.extension().and_then(|extension| extension.to_str()) {
+                Some("seal") => true,
+                Some("log") => !path.with_extension("seal").exists(),
+                Some(_) | None => false,
+            };
+            if is_needed {
+                bytes += fs::metadata(path)?.len().next_multiple_of(PAGE_BYTES);
             }
             Ok(())
         })?;
-        bytes += segments.into_iter().max().map_or(0, |(_, pages)| pages);
     }
     Ok(bytes as f64 / f64::from(1 << 20))
 }
@@ -160,9 +166,6 @@ fn prepare(home: &Path, args: &Args, kib: usize) -> Result<(), Failure> {
     let data = open(&dir)?;
     for name in names {
         fill(&data, name, args.segments, kib)?;
-        while let Some((_, sealing)) = data.seal_next(Duration::ZERO) {
-            sealing?;
-        }
     }
     data.close_clean()?;
     Ok(())
@@ -217,6 +220,10 @@ fn fill(data: &DataDir, name: LogName, segments: usize, kib: usize) -> Result<()
     if let Some(flush) = log.begin_flush() {
         let result = flush.sync();
         log.on_flushed(flush.done(result));
+    }
+    // Few segments can wait for it.
+    while let Some((_, sealing)) = data.seal_next(Duration::ZERO) {
+        sealing?;
     }
     Ok(log.close()?)
 }
