@@ -95,13 +95,6 @@ pub fn verify_log(disk: &dyn Disk, dir: &Path) -> Result<Verdict, FileError> {
     for (i, &base) in bases.iter().enumerate() {
         verify.segment(base, logs[&base], bases.get(i + 1).copied())?;
     }
-    for base in bases.iter().skip(1) {
-        let path = dir.join(file_name(*base, "snapshot"));
-        if !names.iter().any(|entry| path.ends_with(&entry.name)) {
-            let reason = "the producer snapshot is missing: the scrub writes another";
-            verify.verdict.find(Severity::Note, path, None, reason);
-        }
-    }
     for entry in names.iter().filter(|entry| !entry.is_dir) {
         verify.other_file(&entry.name, &logs)?;
     }
