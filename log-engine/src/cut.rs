@@ -3,6 +3,8 @@
 //! Both change what the next start must find, so the record of flushed ends is changed durably *before* the files
 //! are. A crash in between leaves more than there should be, never less. An error in the middle poisons the log.
 
+mod indexes;
+
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -17,7 +19,7 @@ use crate::log::{Log, is_disk_full};
 use crate::reader::{Shared, floor};
 use crate::recovery::remove_segment_files;
 use crate::replay::{forget_phantoms, replay_segment};
-use crate::scan::{Fault, HeaderScan};
+use crate::scan::Fault;
 use crate::segment::{Segment, file_name};
 use crate::{seal, snapshots};
 
@@ -89,10 +91,11 @@ impl Log {
         seal::remove_seal(&*disk, &self.dir, segment.base_offset())?;
         self.cut_append_times(&segment, end)?;
         disk.sync_dir(&self.dir).map_err(|e| FileError::new("sync", &self.dir, e))?;
+        let kept = indexes::kept(&segment, position);
         let pin = self.dirty_file(segment.log(), OpenMode::ReadWrite)?;
         let cut = pin.file().set_len(position).and_then(|()| pin.file().sync());
         cut.map_err(|e| FileError::new("cut", segment.log().path(), e))?;
-        self.walk_anew(&segment, position)?;
+        self.cut_indexes(&segment, position, kept.as_ref())?;
         segment.state().write().next_offset = end;
         self.active = Some(segment.clone());
         let mut producers =
@@ -121,31 +124,6 @@ impl Log {
         self.sync_now()?;
         self.shared.start.store(start, Ordering::Release);
         self.data.ends().set_durably(self.name, self.record(end))
-    }
-
-    /// Builds the indexes of a segment from its batches again.
-    fn walk_anew(&mut self, segment: &Segment, size: u64) -> Result<(), FileError> {
-        segment.forget_batches();
-        let path = segment.log().path();
-        let file = segment.file(false).map_err(|f| file_error(f, segment))?;
-        let mut scan = HeaderScan::new(file, path, 0, size, segment.base_offset(), false);
-        while let Some(found) = scan.next().map_err(|f| file_error(f, segment))? {
-            segment.state().write().add_batch(&found.header, self.config.index_interval_bytes);
-        }
-        // Entries of the cut part must not be taken for new ones.
-        let files = {
-            let state = segment.state().read();
-            [state.index.file().clone(), state.time_index.file().clone(), segment.aborted().file().clone()]
-        };
-        for file in files {
-            let pin = match self.dirty_file(&file, OpenMode::ReadWrite) {
-                Err(e) if e.source.kind() == io::ErrorKind::NotFound => continue,
-                pin => pin?,
-            };
-            let cut = pin.file().set_len(0).and_then(|()| pin.file().sync());
-            cut.map_err(|e| FileError::new("cut", file.path(), e))?;
-        }
-        Ok(())
     }
 
     /// The producers after all batches below `end`, from the newest snapshot and the batches since.

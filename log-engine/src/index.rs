@@ -22,6 +22,8 @@ pub(crate) trait Entry: Copy + PartialEq {
     fn encode(&self, base_offset: i64, out: &mut Vec<u8>);
     /// `bytes` has exactly [`BYTES`](Self::BYTES).
     fn decode(bytes: &[u8], base_offset: i64) -> Self;
+    /// Whether the other may follow.
+    fn is_before(&self, next: &Self) -> bool;
 }
 
 /// The batch that ends at `offset` begins at `position`.
@@ -52,6 +54,10 @@ impl Entry for IndexEntry {
             position: i32_at(bytes, 4) as u32,
         }
     }
+
+    fn is_before(&self, next: &IndexEntry) -> bool {
+        self.offset < next.offset && self.position < next.position
+    }
 }
 
 impl Entry for TimeEntry {
@@ -65,6 +71,10 @@ impl Entry for TimeEntry {
     fn decode(bytes: &[u8], base_offset: i64) -> TimeEntry {
         let timestamp = (i64::from(i32_at(bytes, 0)) << 32) | i64::from(i32_at(bytes, 4) as u32);
         TimeEntry { timestamp, offset: base_offset.saturating_add(i64::from(i32_at(bytes, 8))) }
+    }
+
+    fn is_before(&self, next: &TimeEntry) -> bool {
+        self.timestamp < next.timestamp && self.offset < next.offset
     }
 }
 
@@ -84,6 +94,23 @@ pub(crate) struct SparseIndex<E> {
     tail: VecDeque<E>,
     /// The newest entry, wherever it is; not known of a segment that was sealed by an earlier process.
     last: Option<E>,
+    /// Entries are missing in the tail.
+    is_thinned: bool,
+}
+
+/// The front of an index, in file and memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Front<E> {
+    pub(crate) on_disk: u32,
+    in_memory: usize,
+    pub(crate) last: E,
+}
+
+impl<E> Front<E> {
+    /// Entries of it.
+    pub(crate) fn len(&self) -> u64 {
+        u64::from(self.on_disk) + self.in_memory as u64
+    }
 }
 
 /// Where a search must go on.
@@ -97,7 +124,7 @@ pub(crate) enum Lookup<E> {
 
 impl<E: Entry> SparseIndex<E> {
     pub(crate) fn new(base_offset: i64, file: CachedFile, on_disk: u32, last: Option<E>) -> SparseIndex<E> {
-        SparseIndex { base_offset, file, on_disk, tail: VecDeque::new(), last }
+        SparseIndex { base_offset, file, on_disk, tail: VecDeque::new(), last, is_thinned: false }
     }
 
     pub(crate) fn file(&self) -> &CachedFile {
@@ -165,14 +192,35 @@ impl<E: Entry> SparseIndex<E> {
 
     /// Drops what is known of the file and in memory.
     pub(crate) fn clear(&mut self) {
-        (self.on_disk, self.last) = (0, None);
+        (self.on_disk, self.last, self.is_thinned) = (0, None, false);
         self.tail.clear();
+    }
+
+    /// Whether every entry that was ever added is there.
+    pub(crate) fn is_complete(&self) -> bool {
+        !self.is_thinned
+    }
+
+    /// The entries in memory for which `holds` is true, with all of the file before them; it must be true for a prefix of the
+    /// index.
+    pub(crate) fn front_in_memory(&self, holds: impl Fn(&E) -> bool) -> Option<Front<E>> {
+        let in_memory = self.tail.partition_point(holds);
+        let last = *self.tail.get(in_memory.checked_sub(1)?)?;
+        Some(Front { on_disk: self.on_disk, in_memory, last })
+    }
+
+    /// Drops all behind a front of it.
+    pub(crate) fn cut_to(&mut self, front: &Front<E>) {
+        self.on_disk = front.on_disk;
+        self.tail.truncate(front.in_memory);
+        self.last = Some(front.last);
     }
 
     /// Keeps at most so many entries in memory, evenly spread: a search walks further from what it finds.
     pub(crate) fn thin_out(&mut self, entries_max: usize) {
         let step = self.tail.len().div_ceil(entries_max.max(1)).max(1);
         let mut at = 0;
+        self.is_thinned |= step > 1;
         self.tail.retain(|_| {
             at += 1;
             (at - 1) % step == 0
@@ -188,6 +236,38 @@ impl<E: Entry> SparseIndex<E> {
     }
 }
 
+/// The last of the first `count` entries of an index file, if those before it that one read brings along are in order: else it
+/// was not flushed like this.
+pub(crate) fn last_in_order<E: Entry>(
+    file: &dyn DiskFile,
+    path: &std::path::Path,
+    base_offset: i64,
+    count: u32,
+) -> Result<Option<E>, Fault> {
+    let count = count as usize;
+    let first = count.saturating_sub(BLOCK_ENTRIES);
+    let mut block = vec![0u8; (count - first) * E::BYTES];
+    if block.is_empty() {
+        return Ok(None);
+    }
+    scan::read_at(file, path, &mut block, (first * E::BYTES) as u64, false)?;
+    let entries: Vec<E> = block.chunks_exact(E::BYTES).map(|bytes| E::decode(bytes, base_offset)).collect();
+    let in_order = entries.windows(2).all(|pair| pair[0].is_before(&pair[1]));
+    Ok(entries.last().copied().filter(|_| in_order))
+}
+
+/// The front of an index file's first `count` entries for which `holds` is true, as [`last_on_disk_where`] finds it.
+pub(crate) fn front_on_disk<E: Entry>(
+    file: &dyn DiskFile,
+    path: &std::path::Path,
+    base_offset: i64,
+    count: u32,
+    holds: impl Fn(&E) -> bool,
+) -> Result<Option<Front<E>>, Fault> {
+    let found = search_on_disk(file, path, base_offset, count, false, holds)?;
+    Ok(found.map(|(at, last)| Front { on_disk: at as u32 + 1, in_memory: 0, last }))
+}
+
 /// Searches the first `count` entries of an index file for the last one for which `holds` is true. In a damaged file
 /// it may answer any entry, which the caller checks.
 pub(crate) fn last_on_disk_where<E: Entry>(
@@ -198,6 +278,18 @@ pub(crate) fn last_on_disk_where<E: Entry>(
     warm: bool,
     holds: impl Fn(&E) -> bool,
 ) -> Result<Option<E>, Fault> {
+    Ok(search_on_disk(file, path, base_offset, count, warm, holds)?.map(|(_, entry)| entry))
+}
+
+/// The same, with the number of entries before it.
+fn search_on_disk<E: Entry>(
+    file: &dyn DiskFile,
+    path: &std::path::Path,
+    base_offset: i64,
+    count: u32,
+    warm: bool,
+    holds: impl Fn(&E) -> bool,
+) -> Result<Option<(usize, E)>, Fault> {
     // Invariant: all entries before `low` satisfy, none from `high` on does.
     let (mut low, mut high) = (0usize, count as usize);
     let mut buf = vec![0u8; E::BYTES];
@@ -217,7 +309,7 @@ pub(crate) fn last_on_disk_where<E: Entry>(
     }
     scan::read_at(file, path, &mut block, (first * E::BYTES) as u64, warm)?;
     let entries = block.chunks_exact(E::BYTES).map(|b| E::decode(b, base_offset));
-    Ok(entries.take_while(|e| holds(e)).last())
+    Ok((first..).zip(entries.take_while(|e| holds(e))).last())
 }
 
 #[cfg(test)]

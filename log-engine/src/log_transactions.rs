@@ -1,14 +1,11 @@
 //! The owner's half of producers and transactions: what an append means for them, and their index beside the active segment.
 
-use std::sync::Arc;
-
-use log_engine_core::{AbortedDigest, AbortedIndex, ProducerStates};
+use log_engine_core::AbortedIndex;
 use records::{BatchHeader, BatchView};
 
 use crate::error::FileError;
 use crate::log::Log;
-use crate::replay::{self, ProducerEvent, producer_batch};
-use crate::scan::Fault;
+use crate::replay::{ProducerEvent, producer_batch};
 use crate::segment::Segment;
 
 /// Aborted transactions of the active segment that stay in memory; 32 bytes each.
@@ -82,13 +79,5 @@ impl Log {
         let Some(last) = last else { return Ok(AbortedIndex::Empty) };
         self.spill_aborted(&last)?;
         Ok(last.aborted().describe(last.base_offset()))
-    }
-
-    /// After a cut: the producers at the end of the log, and the last segment's transaction index, from the batches.
-    pub(crate) fn replay_last(&mut self, segments: &[Arc<Segment>]) -> Result<ProducerStates, Fault> {
-        let last = segments.len() - 1;
-        let (producers, aborted) = replay::aborted_in(segments, last, self.config.producers_max)?;
-        segments[last].aborted().set(AbortedDigest::default(), aborted);
-        Ok(producers)
     }
 }

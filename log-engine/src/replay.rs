@@ -1,17 +1,19 @@
 //! What the batches of a log tell of its producers: replayed from the newest snapshot on, when a log is opened or cut.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 use std::sync::Arc;
 
 use log_engine_core::{
-    AbortedTransaction, CompletedTransaction, ProducerBatch, ProducerStates, TransactionMarker,
-    TransactionOutcome,
+    AbortedDigest, AbortedTransaction, CompletedTransaction, ProducerBatch, ProducerStates,
+    TransactionMarker, TransactionOutcome,
 };
 use records::{BatchHeader, BatchView, EndMarker};
 
+use crate::disk::Disk;
 use crate::scan::{Fault, Found};
 use crate::segment::{Segment, parse_file_name};
-use crate::snapshots;
+use crate::snapshots::{self, Saved};
 
 /// A batch by what it means for the producers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -158,18 +160,66 @@ pub(crate) fn aborted_in(
     };
     let known = (segments[0].base_offset(), i64::MAX);
     forget_phantoms(segments, &mut producers, from, known).map_err(|(fault, _)| fault)?;
+    let aborted = replay_up_to(segments, at, from, &mut producers)?;
+    Ok((producers, aborted))
+}
+
+/// Replays the batches from `from` to the end of a segment. Answers with the transactions that markers in that one aborted.
+pub(crate) fn replay_up_to(
+    segments: &[Arc<Segment>],
+    at: usize,
+    from: i64,
+    producers: &mut ProducerStates,
+) -> Result<Vec<AbortedTransaction>, Fault> {
     let mut aborted = Vec::new();
-    for earlier in &segments[..=at] {
-        if earlier.state().read().next_offset <= from {
+    for (i, segment) in segments[..=at].iter().enumerate() {
+        if segment.state().read().next_offset <= from {
             continue;
         }
-        replay_segment(earlier, from, |header, event| {
+        replay_segment(segment, from, |header, event| {
             if header.base_offset < from {
                 return;
             }
-            let completed = event.replay(&mut producers).filter(|_| Arc::ptr_eq(earlier, segment));
+            let completed = event.replay(producers).filter(|_| i == at);
             aborted.extend(completed.and_then(|completed| completed.aborted()));
         })?;
     }
-    Ok((producers, aborted))
+    Ok(aborted)
+}
+
+/// The segment within which a snapshot stands, and what its transaction index has up to there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Within {
+    pub(crate) segment: i64,
+    pub(crate) digest: AbortedDigest,
+}
+
+/// The newest snapshot up to `offset_max`, unless it stands within a segment whose transaction index up to there is not what it
+/// was: then the newest that does not. With the segment within which it stands, and what the index has up to there.
+pub(crate) fn newest_trusted(
+    (disk, dir): (&dyn Disk, &Path),
+    segments: &[Arc<Segment>],
+    saved: &BTreeSet<i64>,
+    offset_max: i64,
+    producers_max: usize,
+) -> Result<(Option<Saved>, Option<Within>), Fault> {
+    let newest =
+        |offset_max| snapshots::load_newest(disk, dir, saved, offset_max, producers_max).map_err(Fault::Io);
+    let Some(found) = newest(offset_max)? else { return Ok((None, None)) };
+    let Some(within) = segments.iter().rfind(|segment| segment.base_offset() < found.offset) else {
+        return Ok((Some(found), None));
+    };
+    let segment = within.base_offset();
+    let ends_there = within.state().read().next_offset <= found.offset;
+    if ends_there && segments.last().is_some_and(|last| last.base_offset() > segment) {
+        // It is finished, and verified when it is needed.
+        return Ok((Some(found), None));
+    }
+    if let Some(digest) = found.aborted.digest_of(segment)
+        && within.aborted().begins_with(within, digest)?
+    {
+        return Ok((Some(found), Some(Within { segment, digest })));
+    }
+    tracing::warn!(path = %within.aborted().file().path().display(), "the transaction index is damaged or unknown, read it from the batches");
+    Ok((newest(segment)?, None))
 }

@@ -411,7 +411,7 @@ impl Segment {
     }
 
     /// The batch that a time index entry names, if it tells the truth.
-    fn batch_of(&self, entry: &TimeEntry) -> Result<Option<Found>, Fault> {
+    pub(crate) fn batch_of(&self, entry: &TimeEntry) -> Result<Option<Found>, Fault> {
         let found = self.locate(entry.offset, false)?.map(|(found, _)| found);
         Ok(found.filter(|f| {
             f.header.last_offset() == entry.offset && f.header.newest_timestamp() == entry.timestamp

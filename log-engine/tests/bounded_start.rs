@@ -1,5 +1,5 @@
 //! What opening a log reads: seals, and of the segment that was written last what no clean stop follows. Never more because
-//! there is more data.
+//! there is more data. And what a cut reads of the segment that is cut.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by it, also in its helper functions")]
 
@@ -143,6 +143,10 @@ impl DiskFile for CountingFile {
 }
 
 fn open(disk: &Arc<SimDisk>, counts: &Arc<Counts>) -> (DataDir, Log, RecoveryReport) {
+    open_with(disk, counts, LogConfig::default())
+}
+
+fn open_with(disk: &Arc<SimDisk>, counts: &Arc<Counts>, config: LogConfig) -> (DataDir, Log, RecoveryReport) {
     let options = DataDirOptions {
         cluster_id: "c1".into(),
         node_id: 1,
@@ -151,7 +155,7 @@ fn open(disk: &Arc<SimDisk>, counts: &Arc<Counts>) -> (DataDir, Log, RecoveryRep
     };
     let counting = CountingDisk { disk: disk.clone(), counts: counts.clone() };
     let data = DataDir::open(Arc::new(counting), Path::new(DIR), &options).unwrap();
-    let (log, report) = Log::open(&data, NAME, LogConfig::default(), NOW).unwrap();
+    let (log, report) = Log::open(&data, NAME, config, NOW).unwrap();
     (data, log, report)
 }
 
@@ -228,5 +232,36 @@ fn a_start_after_a_crash_reads_the_tail_too_and_of_other_segments_no_more() {
         assert!(others <= seals + LOOKS_MAX + SMALL_FILES_MAX, "{others} bytes: {:?}", counts.0.lock());
         let unflushed = 10 * (BATCH_BYTES as u64 + 100);
         assert!(report.bytes_verified <= unflushed, "{report:?}");
+    }
+}
+
+#[test]
+fn a_cut_reads_what_lies_behind_the_last_index_entry_and_the_last_producer_snapshot() {
+    const SNAPSHOT_BYTES: u64 = 128 << 10;
+    for batches in [512, 4096] {
+        for restarted in [false, true] {
+            let (disk, counts) = (SimDisk::new(1), Arc::new(Counts::default()));
+            let config =
+                LogConfig { producer_snapshot_interval_bytes: SNAPSHOT_BYTES, ..LogConfig::default() };
+            let (mut data, mut log, _) = open_with(&disk, &counts, config.clone());
+            append(&mut log, batches);
+            flush(&mut log);
+            if restarted {
+                log.close().unwrap();
+                data.close_clean().unwrap();
+                drop(data);
+                (data, log, _) = open_with(&disk, &counts, config);
+            }
+            counts.0.lock().clear();
+            let to = log.end() - 5;
+            assert_eq!(log.truncate_to(to).unwrap(), to);
+            let (read, size) = (counts.of("log"), bytes_on_disk(&disk, "log"));
+            // Where to cut, where the batches end then, indexes, producers.
+            let enough = SNAPSHOT_BYTES + 12 * 4096;
+            assert!(read <= enough, "{read} of {size} bytes, {batches} batches, restarted: {restarted}");
+            append(&mut log, 1);
+            log.close().unwrap();
+            data.close_clean().unwrap();
+        }
     }
 }

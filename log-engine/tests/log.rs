@@ -744,6 +744,35 @@ fn an_index_whose_last_entry_points_at_the_front_is_built_anew() {
     assert_eq!(read(), whole);
 }
 
+/// Each of the entries is true, and the last one far enough behind: only their order tells that they are not what was flushed.
+#[test]
+fn an_index_whose_last_entries_are_earlier_ones_is_built_anew() {
+    for (suffix, bytes) in [("index", 8), ("timeindex", 12)] {
+        let (disk, path) = sim();
+        let data = open_dir(disk.clone(), &path);
+        let config = LogConfig { segment_bytes: 1 << 20, ..small() };
+        let (log, batches) = filled(&data, &config, 200);
+        log.close().unwrap();
+        data.close_clean().unwrap();
+        drop(data);
+        let file = disk.open(&segment_path(0, suffix), OpenMode::ReadWrite).unwrap();
+        let mut whole = vec![0; file.len().unwrap() as usize];
+        file.read_at(&mut whole, 0).unwrap();
+        let entries = whole.len() / bytes;
+        assert!(entries > 20, "{entries}");
+        let earlier = &whole[(entries - 6) * bytes..(entries - 3) * bytes];
+        file.write_at(earlier, ((entries - 3) * bytes) as u64).unwrap();
+        let data = open_dir(disk.clone(), &path);
+        let (log, report) = open(&data, &config);
+        assert_eq!((report.indexes_rebuilt, report.bytes_cut, report.bytes_verified), (1, 0, 0), "{suffix}");
+        check_lookups(&log, &batches, &mut Random::new(3), 40);
+        log.close().unwrap();
+        let mut found = vec![0; whole.len()];
+        file.read_at(&mut found, 0).unwrap();
+        assert!(found == whole, "{suffix}");
+    }
+}
+
 /// The index files say what Kafka's would: an entry names the batch that ends at its offset, and the time entries are
 /// the maxima so far.
 #[test]

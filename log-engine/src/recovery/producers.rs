@@ -12,7 +12,7 @@ use crate::data_dir::write_file;
 use crate::disk::OpenMode;
 use crate::error::{FileError, OpenError};
 use crate::log::is_disk_full;
-use crate::replay::{forget_phantoms, replay_segment};
+use crate::replay::{Within, forget_phantoms, newest_trusted, replay_segment};
 use crate::segment::{Segment, file_name};
 use crate::snapshots::{self, Saved};
 use crate::txn_index;
@@ -22,12 +22,6 @@ use crate::txn_index;
 struct Replayed {
     aborted: Vec<AbortedTransaction>,
     first_ongoing_at_end: Option<i64>,
-}
-
-/// The segment within which a snapshot stands, and what its transaction index has up to there.
-struct Within {
-    segment: i64,
-    digest: AbortedDigest,
 }
 
 impl Recovery<'_> {
@@ -95,8 +89,7 @@ impl Recovery<'_> {
         Ok((producers, epochs, snapshot_offset))
     }
 
-    /// The newest snapshot, unless it stands within a segment whose transaction index up to there is not what it was:
-    /// then the newest that does not. With the segment within which it stands, and what the index has up to there.
+    /// The newest snapshot to go on from, with the segment within which it stands.
     fn newest_snapshot(
         &self,
         segments: &[Arc<Segment>],
@@ -106,32 +99,14 @@ impl Recovery<'_> {
             return Ok((None, None));
         }
         let producers_max = self.config.producers_max;
-        let newest = |offset_max| {
-            snapshots::load_newest(self.disk, self.dir, &files.snapshots, offset_max, producers_max)
-        };
-        let Some(saved) = newest(self.floor)? else { return Ok((None, None)) };
-        let Some(within) = segments.iter().rev().find(|s| s.base_offset() < saved.offset) else {
-            return Ok((Some(saved), None));
-        };
-        let base = within.base_offset();
-        let ends_there = within.state().read().next_offset <= saved.offset;
-        if ends_there && segments.last().is_some_and(|last| last.base_offset() > base) {
-            // It is finished, and verified when it is needed.
-            return Ok((Some(saved), None));
-        }
-        if let Some(digest) = saved.aborted.digest_of(base).filter(|_| !self.poisoned)
-            && within
-                .aborted()
-                .begins_with(within, digest)
-                .map_err(|fault| self.fault(fault, within.aborted().file().path()))?
-        {
-            return Ok((Some(saved), Some(Within { segment: base, digest })));
-        }
-        tracing::warn!(
-            log = %self.name, segment = base,
-            "the transaction index is damaged or unknown, read it from the batches"
-        );
-        Ok((newest(base)?, None))
+        let (saved, within) =
+            newest_trusted((self.disk, self.dir), segments, &files.snapshots, self.floor, producers_max)
+                .map_err(|fault| self.fault(fault, self.dir))?;
+        let Some(within) = within.filter(|_| self.poisoned) else { return Ok((saved, within)) };
+        // What was written of the index may be lost, whatever the cache shows.
+        let newest =
+            snapshots::load_newest(self.disk, self.dir, &files.snapshots, within.segment, producers_max)?;
+        Ok((newest, None))
     }
 
     /// If newer snapshots could not be used, or the newest is missing, one as of the end takes their place, so that the next

@@ -13,7 +13,7 @@ use records::BatchHeader;
 use crate::data_dir::TMP_SUFFIX;
 use crate::disk::{Disk, DiskFile, OpenMode};
 use crate::error::{FileError, OpenError};
-use crate::index::{Entry, IndexEntry, SparseIndex, TimeEntry, last_on_disk_where};
+use crate::index::{Entry, IndexEntry, SparseIndex, TimeEntry, last_in_order, last_on_disk_where};
 use crate::log::is_disk_full;
 use crate::poison;
 use crate::scan::{Fault, Found, HeaderScan};
@@ -264,10 +264,12 @@ impl Recovery<'_> {
         Ok(found.map_err(|f| self.fault(f, &path))?.map_or(0, |entry| u64::from(entry.position)))
     }
 
+    /// The last entry of an index that was flushed with so many; `None` if those before it are out of order: the file is not
+    /// what was flushed.
     fn last_entry<E: Entry>(&self, base: i64, suffix: &str, count: u32) -> Result<Option<E>, OpenError> {
         let path = self.dir.join(file_name(base, suffix));
         let file = self.disk.open(&path, OpenMode::Read).map_err(|e| FileError::new("open", &path, e))?;
-        last_on_disk_where(&*file, &path, base, count, false, |_: &E| true).map_err(|f| self.fault(f, &path))
+        last_in_order(&*file, &path, base, count).map_err(|f| self.fault(f, &path))
     }
 
     fn read_first_timestamp(
