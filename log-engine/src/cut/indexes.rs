@@ -4,7 +4,7 @@
 use std::io;
 use std::sync::Arc;
 
-use log_engine_core::{AbortedDigest, ProducerStates};
+use log_engine_core::ProducerStates;
 use records::BatchHeader;
 
 use super::file_error;
@@ -91,7 +91,7 @@ impl Log {
         forget_phantoms(segments, &mut producers, from, known).map_err(|(fault, _)| fault)?;
         let aborted = replay::replay_up_to(segments, at, from, &mut producers)?;
         let within = within.filter(|within| within.segment == last.base_offset());
-        let on_disk = within.map_or(AbortedDigest::default(), |within| within.digest);
+        let on_disk = within.map(|within| within.digest).unwrap_or_default();
         self.cut_side_file(last.aborted().file(), txn_index::position(on_disk.count)).map_err(Fault::Io)?;
         last.aborted().set(on_disk, aborted);
         Ok(producers)
@@ -145,13 +145,15 @@ enum Next<E> {
     Unknown,
 }
 
+type FrontAndNext<E> = (Front<E>, Next<E>);
+
 /// The entries of one index that come first, as long as `holds` is true of them, and what follows; `None` if there are none, or
 /// if they cannot be those that were written.
 fn front<E: Entry>(
     segment: &Segment,
     of: impl Fn(&SegmentState) -> &SparseIndex<E>,
     holds: impl Fn(&E) -> bool,
-) -> Result<Option<(Front<E>, Next<E>)>, Fault> {
+) -> Result<Option<FrontAndNext<E>>, Fault> {
     let (file, count, in_memory, last) = {
         let state = segment.state().read();
         let index = of(&state);
