@@ -17,6 +17,7 @@ use crate::descriptors::Descriptors;
 use crate::disk::{Disk, LockGuard, OpenMode};
 use crate::error::{DataDirError, FileError};
 use crate::flushed_ends::{self, FlushedEnds};
+use crate::relocate;
 use crate::seal::SealQueue;
 
 const META_FILE: &str = "meta.properties";
@@ -100,6 +101,7 @@ impl DataDir {
             None => Meta::write(disk.as_ref(), path, options)?,
         };
         remove_leftovers(disk.as_ref(), path)?;
+        relocate::remove_unfinished(disk.as_ref(), path, &ends)?;
         let logs = list_logs(disk.as_ref(), path)?;
         let cleaned = CleanedEnds::open(disk.clone(), path, &logs)?;
         let dropped = CleanedEnds::open_dropped(disk.clone(), path, &logs)?;

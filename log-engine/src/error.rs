@@ -148,6 +148,42 @@ pub enum CompactionError {
     Io(FileError),
 }
 
+/// Why a log was not moved to another data directory. It is where it was, unless the error says otherwise.
+#[derive(Debug, thiserror::Error)]
+pub enum MoveError {
+    /// The one who sets the pace said so.
+    #[error("the move was stopped")]
+    Stopped,
+    /// The one who sets the pace keeps what room there is.
+    #[error("the target has no room for the log beside what is kept free; free some there and move it again")]
+    NoRoom,
+    /// The log has grown faster than it was copied: copy on before it is closed the next time.
+    #[error("{bytes} bytes are left to copy, too many while the log is closed")]
+    TooMuchLeft { bytes: u64 },
+    /// The target has a log of this name.
+    #[error("there is a log of this name already, left from another time: remove {}", path.display())]
+    Taken { path: PathBuf },
+    /// The log came from a third directory, which may still have it.
+    #[error(
+        "the log was moved here from a data directory that is offline and may have it still: bring that one back and \
+         start the node again, or, if it is gone for good, remove {}",
+        mark.display()
+    )]
+    StillElsewhere { mark: PathBuf },
+    /// The log is not as a clean close leaves it.
+    #[error("the log cannot be moved as it is: {reason}")]
+    NotSettled { reason: &'static str },
+    /// The bytes are not what was written.
+    #[error("log is damaged: {reason} ({}, byte {position})", path.display())]
+    Damaged { reason: String, path: PathBuf, position: u64 },
+    /// The log is in both directories, whole, and only the next start can tell which of the two lasts: until then neither may
+    /// be opened.
+    #[error("nobody knows whether the log has its new place for good; start the node again: {0}")]
+    InDoubt(FileError),
+    #[error("{0}")]
+    Io(#[from] FileError),
+}
+
 impl From<FileError> for CompactionError {
     fn from(error: FileError) -> CompactionError {
         match is_disk_full(&error.source) {

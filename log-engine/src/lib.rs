@@ -7,7 +7,7 @@
 //! ```text
 //! <data directory>/                 one process, one node, one cluster
 //!   meta.properties  .lock  flushed-ends  clean-shutdown  boot-id
-//!   cleaner-offset-checkpoint  cleaner-dropped-checkpoint  directories
+//!   cleaner-offset-checkpoint  cleaner-dropped-checkpoint  directories  <log>.moved-from
 //!   <topic id>-<partition>/
 //!     00000000000000000000.log          batches            ─┐
 //!     00000000000000000000.index        offset → position   ├ one segment
@@ -47,6 +47,7 @@ mod log_transactions;
 mod poison;
 mod reader;
 mod recovery;
+mod relocate;
 mod replay;
 mod restart;
 mod retention;
@@ -69,13 +70,15 @@ pub use disk::{
     DirEntry, Disk, DiskFile, DiskSpace, FileSystem, LockGuard, OpenMode, RealDisk, SimDisk, SimFault,
 };
 pub use error::{
-    AppendError, CompactionError, DataDirError, FileError, FlushError, LogError, OpenError, ReadError,
+    AppendError, CompactionError, DataDirError, FileError, FlushError, LogError, MoveError, OpenError,
+    ReadError,
 };
 pub use flush::{FlushDone, FlushHandle, Flusher};
 pub use log::{Appended, Log};
 pub use log_name::LogName;
 pub use reader::{LogReader, LogSlice, SlicePart, TimestampOffset};
 pub use recovery::{RecoveryProgress, RecoveryReport, RecoveryWatch};
+pub use relocate::{LogMove, MovePace, settle_moves};
 pub use replay::{ProducerEvent, producer_batch};
 pub use scrub::{Scrubbed, WrittenSegment};
 pub use seal::Sealing;

@@ -24,6 +24,7 @@ mod handle;
 mod kafka;
 mod metadata_feed;
 mod metrics;
+mod mover;
 mod node;
 mod open_partitions;
 mod partition;

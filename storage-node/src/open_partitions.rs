@@ -1,5 +1,6 @@
 //! Brings the partitions of this node in line with the metadata, and says how far that has got; takes in copies that took long
-//! to open, opens those again that could not be opened, and begins those anew that were given up.
+//! to open, opens those again that could not be opened, begins those anew that were given up, and takes those that are moved to
+//! their new place.
 
 use crate::metadata_feed::Published;
 use crate::metrics::NodeMetrics;
@@ -48,6 +49,10 @@ pub(crate) async fn open_partitions(
                 if let Some(image) = &applied {
                     node.partitions().take_late(image, late).await;
                 }
+                continue;
+            }
+            copied = node.partitions().moves().copied() => {
+                node.partitions().finish_move(applied.as_deref(), copied).await;
                 continue;
             }
             _ = reopen.tick() => {

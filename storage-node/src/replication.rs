@@ -77,12 +77,14 @@ pub(crate) struct Throttles {
     pub(crate) leader: Throttle,
     /// By this node as a follower.
     pub(crate) follower: Throttle,
+    /// Of copies that move to another data directory.
+    pub(crate) moves: Throttle,
 }
 
 impl Throttles {
     /// Without limits.
     pub(crate) fn new(clock: Clock) -> Self {
-        Self { leader: Throttle::new(clock), follower: Throttle::new(clock) }
+        Self { leader: Throttle::new(clock), follower: Throttle::new(clock), moves: Throttle::new(clock) }
     }
 }
 

@@ -79,7 +79,7 @@ impl Resigner {
 }
 
 /// What to ask for, if `me` leads or follows in sync.
-fn resignation(me: NodeId, id: TopicPartition, state: &PartitionState) -> Option<ProposedIsr> {
+pub(crate) fn resignation(me: NodeId, id: TopicPartition, state: &PartitionState) -> Option<ProposedIsr> {
     let counts = state.leader.is_some_and(|leader| leader == me || state.isr.contains(&me));
     counts.then(|| ProposedIsr {
         partition: id,

@@ -18,6 +18,7 @@ use crate::error::StartError;
 use crate::handle::{KafkaAddress, NodeHandle, Phase};
 use crate::metadata_feed::{MetadataFeed, Published};
 use crate::metrics::NodeMetrics;
+use crate::mover::Mover;
 use crate::node::{Node, NodeParts};
 use crate::open_partitions::open_partitions;
 use crate::partition::tail::TailBudget;
@@ -294,8 +295,21 @@ fn look_after(
         call_max,
         clock,
     };
-    let tasks =
-        vec![tokio::spawn(proposer.run()), tokio::spawn(resigner.run()), tokio::spawn(repairer.run())];
+    let mover = Mover {
+        me,
+        partitions: Arc::clone(partitions),
+        published: Arc::clone(published),
+        controller: Arc::clone(client) as Arc<dyn ControllerPort>,
+        broker_epoch: broker_epoch.subscribe(),
+        call_max,
+        clock,
+    };
+    let tasks = vec![
+        tokio::spawn(proposer.run()),
+        tokio::spawn(resigner.run()),
+        tokio::spawn(repairer.run()),
+        tokio::spawn(mover.run()),
+    ];
     (tasks, lost_copies)
 }
 

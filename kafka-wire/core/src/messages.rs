@@ -5,6 +5,7 @@
 pub mod add_raft_voter;
 pub mod alter_configs;
 pub mod alter_partition_reassignments;
+pub mod alter_replica_log_dirs;
 pub mod api_versions;
 pub mod create_partitions;
 pub mod create_topics;
@@ -59,6 +60,7 @@ pub fn visit(visitor: &mut impl Visitor) {
     visitor.api::<add_raft_voter::AddRaftVoterRequest>();
     visitor.api::<alter_configs::AlterConfigsRequest>();
     visitor.api::<alter_partition_reassignments::AlterPartitionReassignmentsRequest>();
+    visitor.api::<alter_replica_log_dirs::AlterReplicaLogDirsRequest>();
     visitor.api::<api_versions::ApiVersionsRequest>();
     visitor.api::<create_partitions::CreatePartitionsRequest>();
     visitor.api::<create_topics::CreateTopicsRequest>();

@@ -31,6 +31,8 @@ pub enum SimFault {
     Read(String),
     /// A sync of such a directory fails; which of its names last is as open as before.
     SyncDir(String),
+    /// The first sync of the directory after something in it whose name ends so got another name.
+    SyncDirAfterRename(String),
     /// The next sync of the whole file system fails; the dirty pages of such a file are lost.
     FileSystemSync(String),
 }
@@ -276,6 +278,9 @@ impl Disk for SimDisk {
         }
         let node = *state.names.get(from).ok_or(io::ErrorKind::NotFound)?;
         state.count()?;
+        if state.take_fault(|f| matches!(f, SimFault::SyncDirAfterRename(suffix) if ends_so(from, suffix))) {
+            state.faults.push(SimFault::SyncDir(parent(from).to_string_lossy().into_owned()));
+        }
         let mut changes = vec![(from.to_owned(), None), (to.to_owned(), Some(node))];
         if node == Node::Dir {
             let inside: Vec<(PathBuf, Node)> = state

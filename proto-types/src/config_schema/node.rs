@@ -181,7 +181,7 @@ pub static NODE_CONFIGS: &[ConfigDef] = rows! {
         "The state of an idle producer is forgotten after so long.";
     "queued.max.request.bytes", Long, Some("-1"), Any, read_only_row =>
         "Most bytes of requests in flight in a node; it stops reading beyond.";
-    "replica.alter.log.dirs.io.max.bytes.per.second", Long, Some("9223372036854775807"), Min(0), later =>
+    "replica.alter.log.dirs.io.max.bytes.per.second", Long, Some("9223372036854775807"), Min(0) =>
         "Bytes per second for moves between data directories.";
     "replica.fetch.max.bytes", Int, Some("1048576"), Min(0), later, read_only_row =>
         "Most bytes of one partition in one replication message.";

@@ -4,13 +4,14 @@
 //! are queued in order and answered while the next request of the connection is read.
 
 use super::handlers::{
-    add_raft_voter, alter_configs, alter_partition_reassignments, create_partitions, create_topics,
-    delete_groups, delete_records, delete_topics, describe_cluster, describe_configs, describe_followers,
-    describe_group_offsets, describe_groups, describe_log_dirs, describe_quorum, describe_topic_partitions,
-    elect_leaders, fetch, find_coordinator, heartbeat, incremental_alter_configs, init_producer_id,
-    join_group, leave_group, list_config_resources, list_groups, list_offsets, list_partition_reassignments,
-    metadata, offset_commit, offset_delete, offset_fetch, offset_for_leader_epoch, produce,
-    remove_raft_voter, sasl_authenticate, sasl_handshake, sync_group, unregister_broker,
+    add_raft_voter, alter_configs, alter_partition_reassignments, alter_replica_log_dirs, create_partitions,
+    create_topics, delete_groups, delete_records, delete_topics, describe_cluster, describe_configs,
+    describe_followers, describe_group_offsets, describe_groups, describe_log_dirs, describe_quorum,
+    describe_topic_partitions, elect_leaders, fetch, find_coordinator, heartbeat, incremental_alter_configs,
+    init_producer_id, join_group, leave_group, list_config_resources, list_groups, list_offsets,
+    list_partition_reassignments, metadata, offset_commit, offset_delete, offset_fetch,
+    offset_for_leader_epoch, produce, remove_raft_voter, sasl_authenticate, sasl_handshake, sync_group,
+    unregister_broker,
 };
 use crate::node::Node;
 use kafka_wire::{ApiTable, TableError, route, staged};
@@ -40,6 +41,7 @@ pub(crate) fn api_table(cluster_id: &str, node: NodeId) -> Result<ApiTable<Node>
         route(2..=4, offset_for_leader_epoch::handle),
         route(1..=4, describe_configs::handle),
         route(0..=2, alter_configs::handle),
+        route(1..=2, alter_replica_log_dirs::handle),
         route(1..=5, describe_log_dirs::handle),
         route(0..=2, sasl_authenticate::handle),
         route(0..=3, create_partitions::handle),

@@ -24,6 +24,8 @@ pub(crate) struct PartitionMetrics {
     damaged_segments: Counter,
     restarted_copies: Counter,
     reopened_copies: Counter,
+    moved_copies: Counter,
+    failed_moves: Counter,
     opening: Arc<OpeningProgress>,
     open: Gauge,
     fetch_sessions: Gauge,
@@ -63,6 +65,16 @@ impl PartitionMetrics {
             "weir_storage_node_reopened_copies",
             "Copies that were offline for the moment and were opened again",
             &metrics.reopened_copies,
+        );
+        add(
+            "weir_storage_node_moved_copies",
+            "Copies that were moved to another data directory",
+            &metrics.moved_copies,
+        );
+        add(
+            "weir_storage_node_failed_moves",
+            "Copies that could not be moved to another data directory",
+            &metrics.failed_moves,
         );
         registry.register(
             "weir_storage_node_open_partitions",
@@ -130,6 +142,14 @@ impl PartitionMetrics {
 
     pub(crate) fn on_copy_reopened(&self) {
         self.reopened_copies.inc();
+    }
+
+    pub(crate) fn on_copy_moved(&self) {
+        self.moved_copies.inc();
+    }
+
+    pub(crate) fn on_move_failed(&self) {
+        self.failed_moves.inc();
     }
 
     pub(crate) fn set_open(&self, partitions: usize) {

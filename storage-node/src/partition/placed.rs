@@ -10,6 +10,7 @@ use crate::disk::log_thread::partition_of;
 /// The data directory of each copy. One whose folder is gone belongs where it was: another directory, which never had it, would
 /// take it for new and let it lead without its records.
 pub(super) fn where_copies_are(directories: &[DataDir]) -> Result<HashMap<TopicPartition, usize>, FileError> {
+    log_engine::settle_moves(directories)?;
     let mut placed = HashMap::new();
     for (place, data) in directories.iter().enumerate() {
         for name in data.list()? {

@@ -5,6 +5,7 @@
 //! failed, so that clients get a storage error and not a wrong answer; [`Partitions::reopen_failed`] tries it again. So it
 //! does with one that has met a full disk. One that takes long to open is listed so until it is open (`open`).
 
+mod moves;
 mod open;
 mod reopen;
 mod repair;
@@ -40,6 +41,8 @@ use crate::disk::log_thread::LogThread;
 use crate::disk::read_pool::ReadPool;
 use crate::disk::scrub::{ScrubLimits, ScrubRequests};
 use crate::replication::Replication;
+
+pub(crate) use moves::{AskedMove, Closing, MoveRefusal, Moves};
 
 /// How often the disks are looked at.
 const HEALTH_INTERVAL: Duration = Duration::from_millis(250);
@@ -134,6 +137,7 @@ pub(crate) struct Partitions {
     late: open::Late,
     /// Copies that began anew while their damaged logs lie aside.
     aside: Mutex<BTreeSet<TopicPartition>>,
+    moves: Arc<Moves>,
     healthy: watch::Sender<bool>,
     strays_named: AtomicBool,
     cleaner: Cleaner,
@@ -212,6 +216,7 @@ impl Partitions {
             retries: reopen::Retries::default(),
             late: open::Late::default(),
             aside: Mutex::new(aside),
+            moves: Arc::default(),
             healthy,
             strays_named: AtomicBool::new(false),
             cleaner,
@@ -364,6 +369,7 @@ impl Partitions {
         let throttles = &self.config.replication.throttles;
         throttles.leader.set(rate("leader.replication.throttled.rate"));
         throttles.follower.set(rate("follower.replication.throttled.rate"));
+        throttles.moves.set(rate("replica.alter.log.dirs.io.max.bytes.per.second"));
         self.cleaner.configure(CleanerSettings::resolve(&view));
     }
 
@@ -385,6 +391,7 @@ impl Partitions {
 
     /// Flushes and closes everything. The door must have stopped before.
     pub(crate) async fn close(self: &Arc<Self>) {
+        self.moves.stop();
         self.cleaner.request_stop();
         let this = Arc::clone(self);
         if tokio::task::spawn_blocking(move || this.cleaner.join()).await.is_err() {
@@ -437,6 +444,7 @@ impl Partitions {
         };
         self.damaged.lock().remove(&id);
         self.retries.forget(id);
+        self.moves.cancel(id);
         let (done, receiver) = oneshot::channel();
         self.send(directory, Event::Drop(DropCopy { id, delete: true, done })).await;
         Some(receiver)

@@ -13,7 +13,7 @@ use kafka_wire_core::{ErrorCode, Str};
 use storage_node_core::image::ClusterImage;
 
 use crate::node::Node;
-use crate::partition::registry::CopySize;
+use crate::partition::registry::{CopySize, Lookup};
 
 /// The partitions that are asked for, by topic.
 type Asked<'a> = HashMap<&'a str, HashSet<i32>>;
@@ -29,7 +29,7 @@ pub(crate) async fn handle(
     let paths: Vec<_> = node.partitions().directories().map(|data| data.path().to_owned()).collect();
     for (place, path) in paths.into_iter().enumerate() {
         let copies = node.partitions().copies_in(place);
-        let topics = by_topic(&image, copies, asked.as_ref());
+        let topics = by_topic(&image, copies, moves_to(&node, place), asked.as_ref());
         let log_dir = Str::from(path.display().to_string());
         // A disk that does not answer must not hold up a worker.
         let volume = match node.partitions().failure_of(place) {
@@ -71,13 +71,31 @@ fn asked_for(topics: &[DescribableLogDirTopic]) -> Asked<'_> {
     asked
 }
 
+/// The copies that are being moved to the directory, or wait for that, each with its lag.
+fn moves_to(node: &Node, place: usize) -> Vec<(CopySize, i64)> {
+    let moves = node.partitions().moves().all();
+    let here = moves.iter().filter(|asked| asked.target == place);
+    let copy = here.filter_map(|asked| match node.partitions().get(asked.id) {
+        Lookup::Open(handle) => {
+            let (bytes, copied_to) = asked.progress();
+            let lag = handle.reader().end().saturating_sub(copied_to.0).max(0);
+            Some((CopySize { id: asked.id, bytes }, lag))
+        }
+        Lookup::Failed | Lookup::Absent => None,
+    });
+    copy.collect()
+}
+
 fn by_topic(
     image: &ClusterImage,
     copies: Vec<CopySize>,
+    moves: Vec<(CopySize, i64)>,
     asked: Option<&Asked<'_>>,
 ) -> Vec<DescribeLogDirsTopic> {
     let mut topics: BTreeMap<String, Vec<DescribeLogDirsPartition>> = BTreeMap::new();
-    for copy in copies {
+    let present = copies.into_iter().map(|copy| (copy, 0, false));
+    let moving = moves.into_iter().map(|(copy, lag)| (copy, lag, true));
+    for (copy, offset_lag, is_future_key) in present.chain(moving) {
         let Some(topic) = image.topic(copy.id.topic) else { continue };
         let index = copy.id.partition.0;
         let is_asked = |asked: &Asked| asked.get(&*topic.name).is_some_and(|all| all.contains(&index));
@@ -87,8 +105,8 @@ fn by_topic(
         topics.entry(topic.name.to_string()).or_default().push(DescribeLogDirsPartition {
             partition_index: index,
             partition_size: i64::try_from(copy.bytes).unwrap_or(i64::MAX),
-            offset_lag: 0,
-            is_future_key: false,
+            offset_lag,
+            is_future_key,
         });
     }
     let topic = |(name, mut partitions): (String, Vec<DescribeLogDirsPartition>)| {

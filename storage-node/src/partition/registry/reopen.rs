@@ -48,8 +48,8 @@ impl Retries {
         retries.insert(id, Retry { not_before: now.saturating_add(wait_ms), wait_ms });
     }
 
-    /// A copy was closed for lack of space.
-    fn close(&self, id: TopicPartition, log: ClosedLog, now: Millis) {
+    /// A copy was closed, for lack of space or to be moved.
+    pub(super) fn close(&self, id: TopicPartition, log: ClosedLog, now: Millis) {
         // What an earlier time has taken others may still have.
         let log = self.closed(id, log.flush).map_or(log, |before| ClosedLog {
             end: before.end.max(log.end),

@@ -1,0 +1,441 @@
+//! Moving a log to another data directory: the power cut, or the process killed, at every operation of it, and faults in its
+//! middle. Whatever happens, exactly one directory has the log afterwards, whole.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by it, also in its helper functions")]
+
+mod support;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use log_engine::{
+    DataDir, DataDirOptions, Disk, Log, LogConfig, LogMove, LogName, MoveError, OpenMode, SimDisk, SimFault,
+    settle_moves,
+};
+use support::{Random, TestBatch, batches_of, check_lookups, check_transactions};
+use uuid::Uuid;
+
+const NAME: LogName = LogName { topic_id: Uuid::from_u128(77), partition: 4 };
+const NOW: i64 = 1_700_000_000_000;
+const NO_BOUND: u64 = u64::MAX;
+
+fn config() -> LogConfig {
+    LogConfig {
+        segment_bytes: 3000,
+        index_interval_bytes: 200,
+        producer_snapshot_interval_bytes: 2500,
+        ..LogConfig::default()
+    }
+}
+
+fn free(_: u64) -> Result<(), MoveError> {
+    Ok(())
+}
+
+/// A log, the directories of which it may be in one or the other, and what must be in it.
+struct World {
+    disk: Arc<SimDisk>,
+    random: Random,
+    dirs: Vec<DataDir>,
+    /// The open log, and in which directory.
+    log: Option<(usize, Log)>,
+    batches: Vec<TestBatch>,
+    durable: i64,
+    start: i64,
+}
+
+impl World {
+    fn new(seed: u64) -> World {
+        let disk = SimDisk::new(seed);
+        let mut world = World {
+            dirs: Vec::new(),
+            random: Random::new(seed),
+            log: None,
+            batches: Vec::new(),
+            durable: 0,
+            start: 0,
+            disk,
+        };
+        world.open_dirs();
+        world
+    }
+
+    fn open_dirs(&mut self) {
+        self.dirs.clear();
+        for (n, path) in ["a", "b"].into_iter().enumerate() {
+            let options = DataDirOptions {
+                cluster_id: "c1".into(),
+                node_id: 1,
+                new_directory_id: Uuid::from_u128(n as u128 + 1),
+                descriptors_max: 6,
+            };
+            self.dirs.push(DataDir::open(self.disk.clone(), Path::new(path), &options).unwrap());
+        }
+        settle_moves(&self.dirs).unwrap();
+    }
+
+    fn homes(&self) -> Vec<usize> {
+        (0..2).filter(|&at| self.dirs[at].list().unwrap().contains(&NAME)).collect()
+    }
+
+    fn open_in(&mut self, at: usize) {
+        let opened = Log::open(&self.dirs[at], NAME, config(), NOW);
+        if self.disk.is_crashed() {
+            return;
+        }
+        self.log = Some((at, opened.unwrap().0));
+    }
+
+    /// Appends and flushes; what was told to be flushed must never go.
+    fn append(&mut self, count: usize) {
+        for i in 0..count {
+            let Some((_, log)) = self.log.as_mut().filter(|_| !self.disk.is_crashed()) else { return };
+            let (end, now) = (log.end(), NOW + i as i64);
+            let batch = TestBatch::random(&mut self.random, &self.batches, &[], end, 0, now);
+            // A crash may find it.
+            self.batches.push(batch.clone());
+            if log.append(&batch.bytes, &[batch.header], now).is_err() {
+                return;
+            }
+        }
+        self.flush();
+    }
+
+    fn flush(&mut self) {
+        let Some((_, log)) = &mut self.log else { return };
+        let Some(handle) = log.begin_flush() else { return };
+        let result = handle.sync();
+        self.durable = self.durable.max(log.on_flushed(handle.done(result)));
+    }
+
+    fn seal(&self) {
+        for data in &self.dirs {
+            while data.seal_next(Duration::ZERO).is_some() {}
+        }
+    }
+
+    fn begin(&self, from: usize) -> Option<LogMove> {
+        let begun = LogMove::begin(&self.dirs[from], &self.dirs[1 - from], NAME);
+        if self.disk.is_crashed() { None } else { Some(begun.unwrap()) }
+    }
+
+    fn copy(&mut self, moving: &mut Option<LogMove>) {
+        if let (Some(begun), Some((_, log))) = (moving.as_mut(), &self.log)
+            && let Err(error) = begun.copy_written(&log.reader(), &mut free)
+        {
+            assert!(self.disk.is_crashed(), "{error}");
+            *moving = None;
+        }
+    }
+
+    /// Closes the log, puts the copy in its place, and opens that.
+    fn finish(&mut self, moving: Option<LogMove>) {
+        let Some((from, log)) = self.log.take() else { return };
+        let reader = log.reader();
+        let (start, end) = (log.start(), log.end());
+        let closed = log.close();
+        let (Some(mut moving), Ok(())) = (moving, closed) else { return };
+        self.durable = self.durable.max(end);
+        match moving.finish(&reader, NO_BOUND, &mut free) {
+            Ok(left) => {
+                left.into_iter().for_each(|left| drop(left.remove_files()));
+                self.open_in(1 - from);
+                if let Some((_, log)) = &self.log {
+                    assert_eq!((log.start(), log.end()), (start, end));
+                }
+            }
+            Err(error) => assert!(self.disk.is_crashed(), "{error}"),
+        }
+    }
+
+    /// After a crash: what is there is opened and compared.
+    fn recover(&mut self, by_power: bool) {
+        self.log = None;
+        self.dirs.clear();
+        if by_power {
+            self.disk.restart()
+        } else {
+            self.disk.restart_process()
+        }
+        self.open_dirs();
+        let homes = self.homes();
+        assert!(homes.len() == 1 || (homes.is_empty() && self.durable == 0), "{homes:?}");
+        let left: Vec<String> = ["a", "b"]
+            .iter()
+            .flat_map(|dir| self.disk.list(Path::new(dir)).unwrap())
+            .map(|e| e.name)
+            .collect();
+        let stays =
+            |name: &String| [".moving", ".moved-from", ".deleted", ".tmp"].iter().any(|s| name.ends_with(s));
+        assert!(!left.iter().any(stays), "{left:?}");
+        self.open_in(homes.first().copied().unwrap_or(0));
+        self.check();
+    }
+
+    fn check(&mut self) {
+        let (at, log) = self.log.as_ref().unwrap();
+        assert_eq!(self.homes(), [*at]);
+        assert_eq!(self.dirs[1 - at].known_logs(), [], "the other knows nothing of it");
+        let end = log.end();
+        assert!(end >= self.durable, "{end} < {}", self.durable);
+        self.batches.retain(|batch| batch.header.last_offset() < end);
+        assert_eq!(self.batches.last().map_or(0, |batch| batch.header.last_offset() + 1), end);
+        let kept: Vec<TestBatch> =
+            self.batches.iter().filter(|batch| batch.header.last_offset() >= log.start()).cloned().collect();
+        assert!(log.start() <= self.start);
+        assert!(batches_of(log, end) == support::from(&kept, log.start()));
+        check_lookups(log, &self.batches, &mut self.random, 3);
+        check_transactions(log, &self.batches, 0, &mut self.random, 3).unwrap();
+        self.durable = end;
+    }
+
+    /// All steps of a move under load, with what else may happen to a log meanwhile.
+    fn script(&mut self) {
+        self.open_in(0);
+        self.append(14);
+        self.seal();
+        let mut moving = self.begin(0);
+        self.copy(&mut moving);
+        self.append(6);
+        if let Some((_, log)) = self.log.as_mut().filter(|_| !self.disk.is_crashed()) {
+            let to = self.batches[self.batches.len() - 2].header.base_offset;
+            self.durable = self.durable.min(to);
+            if let Ok(end) = log.truncate_to(to) {
+                self.batches.retain(|batch| batch.header.last_offset() < end);
+            }
+        }
+        self.append(3);
+        self.copy(&mut moving);
+        if let Some((_, log)) = self.log.as_mut().filter(|_| !self.disk.is_crashed()) {
+            // Not beyond the first segment's end: its producers are needed by the model.
+            self.start = self.batches[1].header.base_offset;
+            let _ = log.set_start(self.start);
+        }
+        self.append(2);
+        self.finish(moving);
+        self.append(3);
+    }
+
+    fn assert_in(&self, at: usize) {
+        assert_eq!(self.homes(), [at]);
+    }
+}
+
+#[test]
+fn a_crash_at_every_operation_of_a_move_leaves_one_whole_log() {
+    for seed in support::seeds(2) {
+        for by_power in [true, false] {
+            let mut finished = false;
+            for crash in 0.. {
+                let _command = support::PrintOnPanic(format!(
+                    "WEIR_SEED={seed} cargo test -p log-engine --test relocate a_crash_at (operation {crash})"
+                ));
+                let mut world = World::new(seed);
+                world.disk.crash_at(world.disk.ops() + 1 + crash);
+                world.script();
+                let crashed = world.disk.is_crashed();
+                if !crashed {
+                    world.assert_in(1);
+                    world.check();
+                }
+                world.recover(by_power);
+                // It goes on from wherever it is, also back.
+                world.append(2);
+                let from = world.log.as_ref().unwrap().0;
+                let mut moving = world.begin(from);
+                world.copy(&mut moving);
+                world.finish(moving);
+                world.append(2);
+                world.assert_in(1 - from);
+                world.check();
+                if !crashed {
+                    assert!(crash > 150, "{crash} operations");
+                    finished = true;
+                    break;
+                }
+            }
+            assert!(finished);
+        }
+    }
+}
+
+/// A log in the first directory with a copy of some of it under way.
+fn begun(seed: u64) -> (World, LogMove) {
+    let mut world = World::new(seed);
+    world.open_in(0);
+    world.append(30);
+    world.seal();
+    let mut moving = world.begin(0);
+    world.copy(&mut moving);
+    world.append(3);
+    (world, moving.unwrap())
+}
+
+fn close(world: &mut World) -> log_engine::LogReader {
+    let (_, log) = world.log.take().unwrap();
+    let reader = log.reader();
+    log.close().unwrap();
+    reader
+}
+
+/// The source goes on, and nothing is left in the target.
+fn goes_on(world: &mut World, moving: LogMove) {
+    moving.abandon().unwrap();
+    world.open_in(0);
+    world.append(1);
+    world.check();
+    let names: Vec<String> = world.disk.list(Path::new("b")).unwrap().into_iter().map(|e| e.name).collect();
+    assert!(!names.iter().any(|name| name.starts_with(&NAME.to_string())), "{names:?}");
+    world.recover(true);
+    world.assert_in(0);
+}
+
+#[test]
+fn a_fault_in_the_middle_leaves_the_log_where_it_was() {
+    let moving_dir = format!("b/{NAME}.moving");
+    let faults = [
+        SimFault::Write(".log".into()),
+        SimFault::Sync(".log".into()),
+        SimFault::SyncNoSpace(".timeindex".into()),
+        SimFault::Read(".log".into()),
+        SimFault::SyncDir(moving_dir),
+        SimFault::Sync("b/flushed-ends.tmp".into()),
+        SimFault::Write("moved-from.tmp".into()),
+    ];
+    for fault in faults {
+        let (mut world, mut moving) = begun(7);
+        let closed = close(&mut world);
+        world.disk.inject(fault.clone());
+        let error = moving.finish(&closed, NO_BOUND, &mut free).err().unwrap();
+        assert!(matches!(error, MoveError::Io(_)), "{fault:?}: {error}");
+        goes_on(&mut world, moving);
+    }
+}
+
+#[test]
+fn a_name_that_may_not_last_leaves_both_until_the_next_start() {
+    for seed in 0..10 {
+        for by_power in [true, false] {
+            let (mut world, mut moving) = begun(seed);
+            let closed = close(&mut world);
+            world.durable = closed.end();
+            world.disk.inject(SimFault::SyncDirAfterRename(".moving".into()));
+            let error = moving.finish(&closed, NO_BOUND, &mut free).err().unwrap();
+            assert!(matches!(error, MoveError::InDoubt(_)), "{error}");
+            assert_eq!(world.homes(), [0, 1]);
+            drop(moving);
+            world.recover(by_power);
+        }
+    }
+}
+
+#[test]
+fn damage_in_the_source_is_not_copied() {
+    let mut world = World::new(7);
+    world.open_in(0);
+    world.append(30);
+    world.seal();
+    let path = PathBuf::from("a").join(NAME.to_string()).join("00000000000000000000.log");
+    world.disk.flip_bit(&path, 500, 3);
+    let mut moving = world.begin(0).unwrap();
+    let reader = world.log.as_ref().unwrap().1.reader();
+    let error = moving.copy_written(&reader, &mut free).unwrap_err();
+    assert!(matches!(error, MoveError::Damaged { .. }), "{error}");
+    world.disk.flip_bit(&path, 500, 3);
+    moving.copy_written(&reader, &mut free).unwrap();
+    // What takes appends has no seal; its batches have checksums.
+    let newest = world.log.as_ref().unwrap().1.reader().written_segments().last().unwrap().base_offset();
+    world.append(1);
+    let path = path.with_file_name(format!("{newest:020}.log"));
+    let end = world.disk.open(&path, OpenMode::Read).unwrap().len().unwrap();
+    let closed = close(&mut world);
+    world.disk.flip_bit(&path, end - 2, 3);
+    let error = moving.finish(&closed, NO_BOUND, &mut free).err().unwrap();
+    assert!(matches!(error, MoveError::Damaged { .. }), "{error}");
+    world.disk.flip_bit(&path, end - 2, 3);
+    goes_on(&mut world, moving);
+}
+
+#[test]
+fn a_log_is_not_kept_closed_for_long() {
+    let (mut world, mut moving) = begun(7);
+    world.append(20);
+    let closed = close(&mut world);
+    let error = moving.finish(&closed, 1000, &mut free).err().unwrap();
+    assert!(matches!(error, MoveError::TooMuchLeft { bytes } if bytes > 1000), "{error}");
+    // It goes on where it was, is copied further, and then little is left.
+    world.open_in(0);
+    let reader = world.log.as_ref().unwrap().1.reader();
+    moving.copy_written(&reader, &mut free).unwrap();
+    assert_eq!(moving.copied_to(), reader.end());
+    let mut told = 0;
+    let mut count = |bytes| {
+        told += bytes;
+        Ok(())
+    };
+    let closed = close(&mut world);
+    moving.finish(&closed, NO_BOUND, &mut count).unwrap();
+    let all = closed_bytes(&world);
+    assert!(told < all / 2, "{told} of {all} bytes while it was closed");
+    world.open_in(1);
+    world.check();
+}
+
+fn closed_bytes(world: &World) -> u64 {
+    let entries = world.disk.list(&Path::new("b").join(NAME.to_string())).unwrap();
+    entries.iter().map(|entry| entry.len).sum()
+}
+
+#[test]
+fn whoever_sets_the_pace_ends_it_anywhere() {
+    for calls in 0..40 {
+        let (mut world, mut moving) = begun(7);
+        let mut left = calls;
+        let mut pace = |_: u64| {
+            left -= 1;
+            if left < 0 { Err(MoveError::NoRoom) } else { Ok(()) }
+        };
+        let closed = close(&mut world);
+        match moving.finish(&closed, NO_BOUND, &mut pace) {
+            Err(error) => {
+                assert!(matches!(error, MoveError::NoRoom), "{error}");
+                goes_on(&mut world, moving);
+            }
+            Ok(_) => {
+                assert!(calls > 3, "{calls}");
+                world.open_in(1);
+                return world.check();
+            }
+        }
+    }
+    panic!("it never ends");
+}
+
+#[test]
+fn a_log_is_not_moved_over_another_nor_away_before_its_source_is_settled() {
+    let (world, moving) = begun(7);
+    drop(moving);
+    drop(Log::open(&world.dirs[1], NAME, config(), NOW).unwrap());
+    let taken = LogMove::begin(&world.dirs[0], &world.dirs[1], NAME).err().unwrap();
+    assert!(matches!(taken, MoveError::Taken { .. }), "{taken}");
+    let mark = PathBuf::from(format!("a/{NAME}.moved-from"));
+    let file = world.disk.open(&mark, OpenMode::CreateNew).unwrap();
+    file.write_at(Uuid::from_u128(99).to_string().as_bytes(), 0).unwrap();
+    let elsewhere = LogMove::begin(&world.dirs[0], &world.dirs[1], NAME).err().unwrap();
+    assert!(matches!(elsewhere, MoveError::StillElsewhere { .. }), "{elsewhere}");
+    settle_moves(&world.dirs).unwrap();
+    assert!(world.disk.open(&mark, OpenMode::Read).is_ok(), "its source is not open");
+}
+
+#[test]
+fn a_log_without_records_moves_too() {
+    let mut world = World::new(3);
+    world.open_in(0);
+    let moving = world.begin(0);
+    world.finish(moving);
+    world.assert_in(1);
+    world.append(2);
+    world.recover(true);
+    world.assert_in(1);
+}
