@@ -3,6 +3,10 @@
 //! Not deterministic in its interleaving, only in its faults; what it checks must hold for every interleaving.
 
 use super::*;
+
+#[path = "registry/moves_tests.rs"]
+mod moves_tests;
+
 use crate::partition::stalling_disk::StallingDisk;
 use crate::partition::{ProduceOutcome, ValidBatch};
 use crate::test_node::{live_node, topic, topic_id};
@@ -76,16 +80,16 @@ impl World {
         offline: &[&str],
         limits: PartitionLimits,
     ) -> Self {
-        let options = DataDirOptions {
+        let options = |path: &Path| DataDirOptions {
             cluster_id: "c".into(),
             node_id: 1,
-            new_directory_id: uuid::Uuid::from_u128(1),
+            new_directory_id: uuid::Uuid::from_u128(path.as_os_str().len() as u128),
             descriptors_max: 100,
         };
         let paths = ["data", "more-data"].map(Path::new);
         let data: Vec<_> = paths[..directories]
             .iter()
-            .map(|path| DataDir::open(Arc::clone(&disk), path, &options).unwrap())
+            .map(|path| DataDir::open(Arc::clone(&disk), path, &options(path)).unwrap())
             .collect();
         let clock = Clock::start();
         let config = PartitionsConfig {

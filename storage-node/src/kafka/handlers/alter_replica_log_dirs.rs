@@ -62,3 +62,54 @@ fn code(refusal: MoveRefusal) -> ErrorCode {
         MoveRefusal::NotHere => ErrorCode::ReplicaNotAvailable,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::test_node::{TestNode, assert_encodes, live_node, topic};
+    use kafka_wire_core::messages::alter_replica_log_dirs::{AlterReplicaLogDir, AlterReplicaLogDirTopic};
+
+    fn dir(path: &str, topics: &[(&str, &[i32])]) -> AlterReplicaLogDir {
+        let topic = |(name, partitions): &(&str, &[i32])| AlterReplicaLogDirTopic {
+            name: (*name).into(),
+            partitions: partitions.to_vec(),
+        };
+        AlterReplicaLogDir { path: path.into(), topics: topics.iter().map(topic).collect() }
+    }
+
+    #[tokio::test]
+    async fn each_partition_is_answered_once_and_the_last_wish_counts() {
+        let directory = tempfile::tempdir().unwrap();
+        let here = directory.path().to_str().unwrap();
+        let mut changes = live_node(1);
+        changes.extend(topic(1, "here", 2, &[1]));
+        changes.extend(topic(2, "elsewhere", 1, &[2]));
+        let test = TestNode::on_disk(directory.path(), &changes).await;
+        let dirs = vec![
+            dir("/nowhere", &[("here", &[0, 1]), ("none", &[0])]),
+            dir(here, &[("here", &[1, 7]), ("elsewhere", &[0]), ("none", &[5])]),
+        ];
+        let request = AlterReplicaLogDirsRequest { dirs };
+        let response = handle(Arc::clone(&test.node), test.context(2), request).await;
+        for version in 1..=2 {
+            assert_encodes::<AlterReplicaLogDirsRequest>(&response, version);
+        }
+        let found: Vec<_> = response
+            .results
+            .iter()
+            .flat_map(|topic| {
+                topic.partitions.iter().map(|p| (&*topic.topic_name, p.partition_index, p.error_code))
+            })
+            .collect();
+        let expected = [
+            ("elsewhere", 0, ErrorCode::ReplicaNotAvailable),
+            ("here", 0, ErrorCode::LogDirNotFound),
+            ("here", 1, ErrorCode::None),
+            ("here", 7, ErrorCode::UnknownTopicOrPartition),
+            ("none", 0, ErrorCode::LogDirNotFound),
+            ("none", 5, ErrorCode::UnknownTopicOrPartition),
+        ];
+        assert_eq!(found, expected);
+        assert!(test.node.partitions().moves().all().is_empty(), "it is there already");
+    }
+}

@@ -1,0 +1,241 @@
+//! Copies that move between data directories, with the real tasks over a simulated disk.
+
+use super::*;
+use crate::controller_port::{ControllerFailure, ControllerPort};
+use crate::mover::Mover;
+use crate::published_image::PublishedImage;
+use proto_types::controller_api::{ControllerReply, ControllerRequest};
+use proto_types::ids::BrokerEpoch;
+use quic_transport::BoxFuture;
+
+/// The paths of the two directories.
+const PATHS: [&str; 2] = ["data", "more-data"];
+
+/// Keeps what it was asked, and agrees to nothing.
+#[derive(Default)]
+struct Refusing {
+    asked: Mutex<Vec<ControllerRequest>>,
+}
+
+impl ControllerPort for Refusing {
+    fn ask(
+        &self,
+        request: ControllerRequest,
+        _timeout: Duration,
+    ) -> BoxFuture<'_, Result<ControllerReply, ControllerFailure>> {
+        self.asked.lock().push(request);
+        Box::pin(async { Err(ControllerFailure::Unavailable("a test".into())) })
+    }
+}
+
+/// A node of two directories with the tasks that move its copies.
+struct Moving {
+    world: World,
+    published: Arc<PublishedImage>,
+    controller: Arc<Refusing>,
+    tasks: Vec<tokio::task::JoinHandle<()>>,
+}
+
+impl Moving {
+    async fn open(disk: &Arc<SimDisk>, epoch: i32) -> Self {
+        Self::with(disk, &World::first_changes(epoch, &[("segment.bytes", "20000")])).await
+    }
+
+    async fn with(disk: &Arc<SimDisk>, changes: &[MetadataChange]) -> Self {
+        let mut limits = PartitionLimits::default();
+        limits.housekeeping.reserve_bytes = 0;
+        let mut world = World::start_in(Arc::clone(disk) as Arc<dyn Disk>, 2, limits);
+        world.apply(changes).await;
+        let published = Arc::new(PublishedImage::default());
+        published.publish(world.image.clone());
+        let controller = Arc::new(Refusing::default());
+        let mover = Mover {
+            me: NodeId(1),
+            partitions: Arc::clone(&world.partitions),
+            published: Arc::clone(&published),
+            controller: Arc::clone(&controller) as Arc<dyn ControllerPort>,
+            broker_epoch: watch::Sender::new(Some(BrokerEpoch(1))).subscribe(),
+            call_max: Duration::from_secs(1),
+            clock: world.clock,
+        };
+        let (partitions, images) = (Arc::clone(&world.partitions), Arc::clone(&published));
+        let opener = async move {
+            loop {
+                let copied = partitions.moves().copied().await;
+                partitions.finish_move(Some(&images.load()), copied).await;
+            }
+        };
+        let tasks = vec![tokio::spawn(mover.run()), tokio::spawn(opener)];
+        Self { world, published, controller, tasks }
+    }
+
+    fn id() -> TopicPartition {
+        topic_partition(topic_id(1), 0)
+    }
+
+    fn place(&self) -> usize {
+        self.world.handle(0).directory()
+    }
+
+    fn ask(&self, to: usize) {
+        self.world.partitions.move_copy(Self::id(), PATHS[to]).unwrap();
+    }
+
+    async fn ended(&self) {
+        eventually("the move is over", || self.world.partitions.moves().all().is_empty()).await;
+    }
+
+    /// The directories that have a folder of the copy.
+    fn folders(&self, disk: &SimDisk) -> Vec<usize> {
+        let name = crate::disk::log_thread::log_name(Self::id()).to_string();
+        let has = |path: &str| disk.list(Path::new(path)).unwrap().iter().any(|e| e.name.starts_with(&name));
+        (0..2).filter(|&at| has(PATHS[at])).collect()
+    }
+
+    /// Appends until it is committed, whoever refuses meanwhile; the offset.
+    async fn append(&self, producer: i64, sequence: i32) -> i64 {
+        loop {
+            match self.world.produce(0, Acks::All, producer, sequence).await {
+                Ok(outcome) => return outcome.base_offset.0,
+                Err(error) => assert_eq!(error, ProduceError::NotLeader),
+            }
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+
+    async fn close(self) {
+        self.tasks.iter().for_each(tokio::task::JoinHandle::abort);
+        for task in self.tasks {
+            drop(task.await);
+        }
+        self.world.partitions.close().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_copy_moves_to_and_fro_under_load_and_no_record_is_lost_or_moved() {
+    let disk = SimDisk::new(5);
+    let moving = Moving::open(&disk, 1).await;
+    let mut offsets = Vec::new();
+    let mut sequence = 0;
+    for _ in 0..3 {
+        let target = 1 - moving.place();
+        moving.ask(target);
+        // It goes on for a while beyond the move.
+        let (mut left, before) = (100, sequence);
+        while left > 0 {
+            offsets.push(moving.append(7, sequence).await);
+            sequence += 1;
+            if moving.world.partitions.moves().all().is_empty() {
+                left -= 1;
+            }
+        }
+        assert!(sequence - before >= 100);
+        assert_eq!(moving.place(), target);
+        eventually("the old files are gone", || moving.folders(&disk) == [target]).await;
+    }
+    assert!(offsets.is_sorted_by(|a, b| a < b), "each has its own offset, in order");
+    let expected: Vec<_> = offsets.iter().enumerate().map(|(n, at)| (*at, value(7, n as i32))).collect();
+    eventually("all is committed", || moving.world.read(0).len() >= expected.len()).await;
+    assert_eq!(moving.world.read(0), expected);
+    let place = moving.place();
+    moving.close().await;
+    disk.restart();
+    let again = Moving::open(&disk, 2).await;
+    assert_eq!((again.place(), again.world.read(0)), (place, expected));
+    again.close().await;
+}
+
+#[tokio::test]
+async fn who_asks_for_the_present_place_ends_a_move() {
+    let disk = SimDisk::new(5);
+    let moving = Moving::open(&disk, 1).await;
+    for sequence in 0..20 {
+        moving.append(7, sequence).await;
+    }
+    let (here, throttle) = (moving.place(), &moving.world.partitions.config.replication.throttles.moves);
+    throttle.set(1);
+    throttle.take(1_000_000);
+    moving.ask(1 - here);
+    moving.ask(1 - here);
+    eventually("it has begun", || moving.folders(&disk) == [0, 1]).await;
+    assert_eq!(moving.world.partitions.moves().all().len(), 1);
+    moving.ask(here);
+    eventually("nothing is left of it", || moving.folders(&disk) == [here]).await;
+    moving.ended().await;
+    assert_eq!(moving.append(7, 20).await, 20);
+    moving.close().await;
+}
+
+#[tokio::test]
+async fn a_copy_that_finds_no_room_or_a_bad_disk_stays_where_it_is() {
+    let disk = SimDisk::new(5);
+    let moving = Moving::open(&disk, 1).await;
+    for sequence in 0..20 {
+        moving.append(7, sequence).await;
+    }
+    let here = moving.place();
+    disk.set_capacity(Some(disk.used_bytes() + 100));
+    moving.ask(1 - here);
+    moving.ended().await;
+    disk.set_capacity(None);
+    let copy = format!("{}/{}.moving", PATHS[1 - here], crate::disk::log_thread::log_name(Moving::id()));
+    disk.inject(SimFault::SyncDir(copy));
+    moving.ask(1 - here);
+    moving.ended().await;
+    assert_eq!((moving.place(), moving.folders(&disk)), (here, vec![here]));
+    assert_eq!(moving.append(7, 20).await, 20);
+    assert_eq!(moving.world.read(0).len(), 21);
+    moving.close().await;
+}
+
+#[tokio::test]
+async fn a_leader_of_several_replicas_is_not_closed_before_it_has_given_up() {
+    let disk = SimDisk::new(5);
+    let state = |leader, epoch| MetadataChange::PartitionSet {
+        partition: Moving::id(),
+        state: PartitionState {
+            replicas: vec![NodeId(1), NodeId(2)],
+            adding: vec![],
+            removing: vec![],
+            isr: vec![NodeId(1), NodeId(2)],
+            elr: vec![],
+            leader: Some(NodeId(leader)),
+            leader_epoch: LeaderEpoch(epoch),
+            partition_epoch: PartitionEpoch(100 + epoch),
+        },
+    };
+    let mut changes = World::first_changes(1, &[]);
+    changes.push(state(1, 2));
+    let mut moving = Moving::with(&disk, &changes).await;
+    let here = moving.place();
+    moving.ask(1 - here);
+    eventually("it asks to be relieved", || moving.controller.asked.lock().len() > 1).await;
+    let asked = moving.controller.asked.lock().first().cloned();
+    let Some(ControllerRequest::AlterPartition(request)) = asked else { panic!("{asked:?}") };
+    assert!(request.partitions[0].isr.iter().all(|(node, _)| *node == NodeId(2)), "{request:?}");
+    assert_eq!(moving.world.handle(0).view().standing, Standing::Leader);
+    moving.world.apply(&[state(2, 3)]).await;
+    moving.published.publish(moving.world.image.clone());
+    moving.ended().await;
+    assert_eq!((moving.place(), moving.folders(&disk)), (1 - here, vec![1 - here]));
+    moving.close().await;
+}
+
+#[tokio::test]
+async fn what_cannot_be_moved_is_refused() {
+    let disk = SimDisk::new(5);
+    let moving = Moving::open(&disk, 1).await;
+    let partitions = Arc::clone(&moving.world.partitions);
+    assert_eq!(partitions.move_copy(Moving::id(), "elsewhere"), Err(MoveRefusal::NoSuchDirectory));
+    let other = topic_partition(topic_id(9), 0);
+    assert_eq!(partitions.move_copy(other, PATHS[0]), Err(MoveRefusal::NotHere));
+    let there = 1 - moving.place();
+    disk.inject(SimFault::Sync(".log".into()));
+    assert_eq!(moving.world.produce(1, Acks::All, 1, 0).await, Err(ProduceError::LogFailed));
+    eventually("the directory is offline", || partitions.failure_of(there).is_some()).await;
+    assert_eq!(partitions.move_copy(Moving::id(), PATHS[there]), Err(MoveRefusal::DirectoryOffline));
+    let failed = topic_partition(topic_id(1), 1);
+    assert_eq!(partitions.move_copy(failed, PATHS[1 - there]), Err(MoveRefusal::CopyOffline));
+    moving.close().await;
+}
