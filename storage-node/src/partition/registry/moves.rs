@@ -342,15 +342,15 @@ impl Partitions {
     }
 
     async fn open_after_move(&self, image: &ClusterImage, local: &LocalPartition) {
-        let Some((id, settings, opened)) = self.begin_open(image, local).await else { return };
-        let copy = match opened.await {
-            Ok(Ok(handle)) => {
+        let (id, settings, answer) = self.begin_open(image, local).await.answer().await;
+        let copy = match answer {
+            Some(Ok(handle)) => {
                 self.retries.on_opened(id, Offset(handle.reader().end()));
                 Copy::Open { handle, settings }
             }
-            Ok(Err(failure)) => self.on_open_failed(id, &failure),
+            Some(Err(failure)) => self.on_open_failed(id, &failure),
             // The node is stopping.
-            Err(_) => Copy::Failed,
+            None => Copy::Failed,
         };
         self.copies.write().insert(id, copy);
     }
