@@ -299,7 +299,8 @@ impl Partitions {
                 self.copies.write().insert(asked.id, Copy::Failed);
             }
             Closing::Moved(_) | Closing::NotYet(_) | Closing::Failed(..) => {
-                self.open_after_move(image, &local).await;
+                let opening = self.begin_open(image, &local).await;
+                self.take_opened(std::iter::once(opening).collect()).await;
             }
         }
         // The mover may have been ended.
@@ -338,21 +339,7 @@ impl Partitions {
             high_watermark: handle.view().high_watermark,
             flush: handle.settings().replica.flush,
         };
-        self.retries.close(id, closed, self.config.clock.monotonic());
-    }
-
-    async fn open_after_move(&self, image: &ClusterImage, local: &LocalPartition) {
-        let (id, settings, answer) = self.begin_open(image, local).await.answer().await;
-        let copy = match answer {
-            Some(Ok(handle)) => {
-                self.retries.on_opened(id, Offset(handle.reader().end()));
-                Copy::Open { handle, settings }
-            }
-            Some(Err(failure)) => self.on_open_failed(id, &failure),
-            // The node is stopping.
-            None => Copy::Failed,
-        };
-        self.copies.write().insert(id, copy);
+        self.retries.remember(id, closed);
     }
 }
 

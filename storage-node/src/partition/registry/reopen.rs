@@ -48,8 +48,14 @@ impl Retries {
         retries.insert(id, Retry { not_before: now.saturating_add(wait_ms), wait_ms });
     }
 
-    /// A copy was closed, for lack of space or to be moved.
-    pub(super) fn close(&self, id: TopicPartition, log: ClosedLog, now: Millis) {
+    /// A copy was closed for lack of space.
+    fn close(&self, id: TopicPartition, log: ClosedLog, now: Millis) {
+        self.remember(id, log);
+        self.put_off(id, now);
+    }
+
+    /// What a copy held that was closed: it must not come back with less.
+    pub(super) fn remember(&self, id: TopicPartition, log: ClosedLog) {
         // What an earlier time has taken others may still have.
         let log = self.closed(id, log.flush).map_or(log, |before| ClosedLog {
             end: before.end.max(log.end),
@@ -57,7 +63,6 @@ impl Retries {
             ..before
         });
         self.closed.lock().insert(id, log);
-        self.put_off(id, now);
     }
 
     /// What the log was if it was closed for lack of space. `flush` is what its acknowledgements promise now.
