@@ -6,7 +6,7 @@ use clap::{Args, Parser, Subcommand};
 use kafka_wire::{Client, ClientConfig, HostPort};
 
 use crate::commands::{
-    cluster, config, consume, controller, dev, group, log, node, partition, produce, topic,
+    cluster, config, consume, controller, dev, feature, group, log, node, partition, produce, topic,
 };
 use crate::failure::{EXIT_CODES, Failure};
 use crate::output::Format;
@@ -91,6 +91,9 @@ pub(crate) enum Command {
     /// Show and change the voters of the metadata quorum
     #[command(subcommand)]
     Controller(controller::ControllerCommand),
+    /// Show and raise the levels of features that the cluster's daemons have agreed on
+    #[command(subcommand)]
+    Feature(feature::FeatureCommand),
     /// Show nodes and their health; make the files of a cluster
     #[command(subcommand)]
     Cluster(cluster::ClusterCommand),
@@ -183,6 +186,8 @@ mod tests {
             "weir controller list",
             "weir controller add 4 c4.example:9183 --plan",
             "weir controller remove 2",
+            "weir feature describe",
+            "weir feature upgrade weir.version=2 other=1 --plan",
             "weir log verify /var/lib/weir/data --output json",
             "weir log dump 00000000000000000000.log --records",
             "weir dev --nodes 3",
@@ -204,6 +209,8 @@ mod tests {
             "weir partition elect --all --unclean",
             "weir controller add 0 c:1",
             "weir controller add 4 c",
+            "weir feature upgrade",
+            "weir feature upgrade weir.version",
             "weir node drain",
             "weir log dump",
             "weir consume a --print size",

@@ -5,6 +5,7 @@ pub(crate) mod config;
 pub(crate) mod consume;
 pub(crate) mod controller;
 pub(crate) mod dev;
+pub(crate) mod feature;
 pub(crate) mod group;
 pub(crate) mod log;
 pub(crate) mod node;

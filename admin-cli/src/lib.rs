@@ -73,6 +73,7 @@ fn run(cli: Cli, output: &mut Output<'_>) -> Result<(), Failure> {
             Command::Partition(command) => commands::partition::run(&global, command, output).await,
             Command::Node(command) => commands::node::run(&global, command, output).await,
             Command::Controller(command) => commands::controller::run(&global, command, output).await,
+            Command::Feature(command) => commands::feature::run(&global, command, output).await,
             Command::Log(command) => commands::log::run(command, output),
             Command::Produce(arguments) => commands::produce::run(&global, arguments, output).await,
             Command::Consume(arguments) => commands::consume::run(&global, arguments, output).await,

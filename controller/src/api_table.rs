@@ -7,17 +7,19 @@ use crate::handlers::{
     allocate_producer_ids, alter_configs, alter_partition, alter_reassignments, alter_voters,
     coordinator_heartbeat, create_internal_topic, create_partitions, create_topics, delete_topics,
     describe_quorum, elect_leaders, heartbeat, lose_copies, register_coordinator, register_node,
-    unregister_node,
+    unregister_node, update_features,
 };
 use crate::liveness::Liveness;
 use crate::metrics::ControllerMetrics;
 use crate::proposer::Proposer;
+use crate::quorum::levels::ControllerLevels;
 use crate::quorum::state_machine::StateView;
 use crate::quorum::type_config::TypeConfig;
 use crate::quorum::voters::Voters;
 use crate::room::Room;
 use proto_types::controller_api::{ControllerReply, ControllerRequest, FeedRequest};
 use proto_types::error::{ControllerError, Reason, Rejection};
+use proto_types::feature::LevelRange;
 use proto_types::ids::{CoordinatorId, MetadataIndex, NodeId};
 use proto_types::message_kind::MessageKind;
 use quic_transport::{Call, FrameReceiver, FrameSender, Refusal, Role, Roles, RouterBuilder};
@@ -37,6 +39,7 @@ pub(crate) struct Services {
     pub(crate) proposer: Proposer,
     pub(crate) liveness: Liveness,
     pub(crate) voters: Voters<TypeConfig>,
+    pub(crate) levels: ControllerLevels,
     pub(crate) view: StateView,
     pub(crate) metrics: ControllerMetrics,
     pub(crate) room: Room,
@@ -57,7 +60,12 @@ async fn answer(
     request: ControllerRequest,
 ) -> Result<ControllerReply, ControllerError> {
     match request {
-        ControllerRequest::RegisterNode(request) => register_node::handle(services, call, request).await,
+        ControllerRequest::RegisterNode(request) => {
+            register_node::handle(services, call, request, LevelRange::IMPLIED).await
+        }
+        ControllerRequest::RegisterNodeWithLevels { registration, levels } => {
+            register_node::handle(services, call, registration, levels).await
+        }
         ControllerRequest::Heartbeat(request) => heartbeat::handle(services, call, request).await,
         ControllerRequest::CreateTopics(request) => create_topics::handle(services, call, request).await,
         ControllerRequest::DeleteTopics(request) => delete_topics::handle(services, call, request).await,
@@ -69,7 +77,10 @@ async fn answer(
             allocate_producer_ids::handle(services, call, request).await
         }
         ControllerRequest::RegisterCoordinator(request) => {
-            register_coordinator::handle(services, call, request).await
+            register_coordinator::handle(services, call, request, LevelRange::IMPLIED).await
+        }
+        ControllerRequest::RegisterCoordinatorWithLevels { registration, levels } => {
+            register_coordinator::handle(services, call, registration, levels).await
         }
         ControllerRequest::CoordinatorHeartbeat(request) => {
             coordinator_heartbeat::handle(services, call, request).await
@@ -86,6 +97,7 @@ async fn answer(
         ControllerRequest::DescribeQuorum => describe_quorum::handle(services, call).await,
         ControllerRequest::DescribeMetadataFollowers => describe_quorum::followers(services, call).await,
         ControllerRequest::AlterVoters(request) => alter_voters::handle(services, call, request).await,
+        ControllerRequest::UpdateFeatures(request) => update_features::handle(services, call, request).await,
         ControllerRequest::LoseCopies(request) => lose_copies::handle(services, call, request).await,
     }
 }

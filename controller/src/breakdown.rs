@@ -1,4 +1,4 @@
-//! Work without which a controller must not go on: if it panics, the process ends.
+//! Work without which a controller must not go on: if it panics, or finds that it cannot, the process ends.
 //!
 //! A panic ends only its own task. A controller that applies nothing more, proposes nothing or watches over nobody would go
 //! on leading; so such work reports here, and the process waits for reports.
@@ -22,10 +22,15 @@ impl Breakdown {
     }
 
     fn report(&self, what: impl Display) {
-        tracing::error!(%what, "panicked: this controller cannot go on");
+        self.give_up(format!("{what} panicked"));
+    }
+
+    /// This controller cannot go on.
+    pub(crate) fn give_up(&self, why: String) {
+        tracing::error!(why, "this controller cannot go on");
         self.reason.send_if_modified(|reason| {
             let first = reason.is_none();
-            reason.get_or_insert_with(|| format!("{what} panicked"));
+            reason.get_or_insert(why);
             first
         });
     }

@@ -2,6 +2,7 @@
 //! snapshots, sessions, the feed.
 
 mod breakdown;
+mod features;
 mod room;
 mod voters;
 

@@ -5,6 +5,7 @@
 use controller_core::Limits;
 use figment::Figment;
 use figment::providers::{Env, Format, Serialized, Toml};
+use proto_types::feature::LevelRange;
 use proto_types::profile::Profile;
 use quic_transport::pki::CredentialFiles;
 use serde::{Deserialize, Serialize};
@@ -47,6 +48,9 @@ pub struct Config {
     pub http: HttpConfig,
     /// The log.
     pub log: LogConfig,
+    /// The levels of `weir.version` that this controller supports: those of its build. Not read from anywhere.
+    #[serde(skip)]
+    pub levels: LevelRange,
 }
 
 /// One controller.
@@ -207,6 +211,7 @@ impl Default for Config {
             timing: TimingConfig::default(),
             http: HttpConfig::default(),
             log: LogConfig::default(),
+            levels: LevelRange::of_this_build(),
         }
     }
 }

@@ -17,3 +17,4 @@ pub(crate) mod lose_copies;
 pub(crate) mod register_coordinator;
 pub(crate) mod register_node;
 pub(crate) mod unregister_node;
+pub(crate) mod update_features;

@@ -8,6 +8,7 @@ use crate::error::StartError;
 use crate::liveness::{Liveness, LivenessConfig};
 use crate::metrics::ControllerMetrics;
 use crate::proposer::{Proposer, ProposerConfig, confirm_leadership};
+use crate::quorum::levels::{self, ControllerLevels};
 use crate::quorum::log_store::LogStore;
 use crate::quorum::network::{Network, QuicCarrier};
 use crate::quorum::peers::Peers;
@@ -95,13 +96,22 @@ pub(crate) async fn start_on(
         Arc::new(RaftSlot::new(members.keys().copied().collect(), data.peers.clone()));
     let services_slot: ServicesSlot = Arc::new(OnceLock::new());
     let router = rpc::add_routes(Router::builder(), &raft_slot);
+    let router = levels::add_routes(router, config.levels);
     let router = api_table::add_routes(router, &services_slot).build();
     let transport = bind(router)?;
 
     let (log_store, log_thread) = LogStore::start(data.log);
-    let (machine, view) = StateMachine::new(data.snapshots, ChangeRing::new(config.limits.feed_changes_max));
-    let carrier = QuicCarrier::new(Arc::clone(&transport), config.cluster_id.clone());
-    let network = Network::new(carrier, config.id, members.clone(), data.peers.clone());
+    let ring = ChangeRing::new(config.limits.feed_changes_max);
+    let (machine, view) = StateMachine::new(data.snapshots, ring, config.levels);
+    let carrier = || QuicCarrier::new(Arc::clone(&transport), config.cluster_id.clone());
+    let levels = ControllerLevels::new(
+        ControllerId(config.id),
+        config.levels,
+        carrier(),
+        members.clone(),
+        Duration::from_millis(config.timing.confirm_ms),
+    );
+    let network = Network::new(carrier(), config.id, members.clone(), data.peers.clone());
     let raft_config = Arc::new(openraft_config(&config).map_err(StartError::Raft)?);
     let raft = Raft::new(config.id, raft_config, network, log_store, machine)
         .await
@@ -116,7 +126,7 @@ pub(crate) async fn start_on(
 
     let stop = CancellationToken::new();
     let tasks = TaskTracker::new();
-    let services = start_services(&config, &raft, &view, &data.peers, &metrics, &stop, &tasks);
+    let services = start_services(&config, &raft, &view, (&data.peers, levels), &metrics, &stop, &tasks);
     let watched = (space_of, config.limits.reserve_bytes);
     let room = services.room.clone();
     tasks.spawn(room.watch(config.data_dir.clone(), watched, metrics.clone(), stop.clone()));
@@ -211,7 +221,7 @@ fn start_services(
     config: &Config,
     raft: &Raft,
     view: &StateView,
-    peers: &Peers,
+    (peers, levels): (&Peers, ControllerLevels),
     metrics: &ControllerMetrics,
     stop: &CancellationToken,
     tasks: &TaskTracker,
@@ -219,6 +229,7 @@ fn start_services(
     let proposer_config = ProposerConfig {
         limits: config.plan_limits(),
         cluster_id: config.cluster_id.clone(),
+        levels: config.levels,
         queued_max: config.limits.requests_queued_max,
         per_batch_max: config.limits.requests_per_batch_max,
         request_bytes_max: config.limits.request_bytes_max,
@@ -258,6 +269,7 @@ fn start_services(
     });
     Services {
         voters,
+        levels,
         proposer,
         liveness,
         view: view.clone(),

@@ -16,6 +16,7 @@ use openraft::async_runtime::Select2;
 use openraft::errors::{ClientWriteError, ForwardToLeader, LinearizableReadError, RaftError};
 use openraft::type_config::TypeConfigExt;
 use proto_types::error::{ControllerError, Reason, Rejection};
+use proto_types::feature::LevelRange;
 use proto_types::ids::{ControllerId, MetadataIndex};
 use proto_types::metadata::MetadataChange;
 use std::collections::VecDeque;
@@ -37,6 +38,8 @@ const REQUEST_BYTES_MAX: usize = PAYLOAD_MAX - BATCH_BYTES - (64 << 10);
 pub(crate) struct ProposerConfig {
     pub(crate) limits: Limits,
     pub(crate) cluster_id: String,
+    /// What this build supports.
+    pub(crate) levels: LevelRange,
     pub(crate) queued_max: usize,
     pub(crate) per_batch_max: usize,
     pub(crate) request_bytes_max: usize,
@@ -256,6 +259,7 @@ impl<C: Environment> Task<C> {
             chance: Chance::new(C::chance()),
             limits: self.config.limits.clone(),
             cluster_id: self.config.cluster_id.clone(),
+            levels: self.config.levels,
         };
         let mut scratch = state.clone();
         let mut batch = Batch::default();

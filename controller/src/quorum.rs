@@ -3,6 +3,7 @@
 pub mod store_error;
 
 pub(crate) mod disk;
+pub(crate) mod levels;
 pub(crate) mod log_files;
 pub(crate) mod log_store;
 #[cfg(test)]

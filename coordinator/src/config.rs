@@ -6,6 +6,7 @@ use coordinator_core::Config as CoreConfig;
 use figment::Figment;
 use figment::providers::{Env, Format, Serialized, Toml};
 use proto_types::coordinator_api::SHARD_BATCH_BYTES_MAX;
+use proto_types::feature::LevelRange;
 use quic_transport::pki::CredentialFiles;
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
@@ -40,6 +41,9 @@ pub struct Config {
     pub http: HttpConfig,
     /// The log.
     pub log: LogConfig,
+    /// The levels of `weir.version` that this coordinator supports: those of its build. Not read from anywhere.
+    #[serde(skip)]
+    pub levels: LevelRange,
 }
 
 /// One controller.
@@ -189,6 +193,7 @@ impl Default for Config {
             timing: TimingConfig::default(),
             http: HttpConfig::default(),
             log: LogConfig::default(),
+            levels: LevelRange::of_this_build(),
         }
     }
 }

@@ -89,7 +89,10 @@ impl Image {
             | MetadataChange::CoordinatorFenced { .. }
             | MetadataChange::ConfigSet { .. }
             | MetadataChange::ProducerIdsAllocated { .. }
-            | MetadataChange::ControllersSet { .. } => {}
+            | MetadataChange::ControllersSet { .. }
+            | MetadataChange::FeatureLevelSet { .. }
+            | MetadataChange::NodeLevels { .. }
+            | MetadataChange::CoordinatorLevels { .. } => {}
         }
     }
 

@@ -102,9 +102,8 @@ fn run(
     assert!(filled.is_ok(), "services are started once");
 
     let (applied, applied_seen) = watch::channel(MetadataIndex(0));
-    let state = watch::Sender::new(SessionState::default());
     let (stopping, stopping_seen) = watch::channel(false);
-    let draining = CancellationToken::new();
+    let (state, draining) = (watch::Sender::new(SessionState::default()), CancellationToken::new());
     let (images, to_apply) = mpsc::channel(IMAGES_MAX);
     let feed = MetadataFeed {
         controllers: Arc::clone(&controllers),
@@ -128,6 +127,7 @@ fn run(
     let session = Session {
         controllers,
         registration,
+        levels: config.levels,
         retry,
         applied: applied_seen.clone(),
         stopping: stopping_seen,

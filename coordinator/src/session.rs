@@ -11,6 +11,7 @@ use proto_types::controller_api::{
     ControllerReply, ControllerRequest, CoordinatorHeartbeat, CoordinatorHeartbeatReply, RegisterCoordinator,
 };
 use proto_types::error::Reason;
+use proto_types::feature::LevelRange;
 use proto_types::ids::{MetadataIndex, RegistrationEpoch};
 use std::sync::Arc;
 use std::time::Duration;
@@ -41,6 +42,8 @@ impl Default for SessionState {
 pub(crate) struct Session {
     pub(crate) controllers: Arc<Controllers>,
     pub(crate) registration: RegisterCoordinator,
+    /// The feature levels that this coordinator supports.
+    pub(crate) levels: LevelRange,
     pub(crate) retry: Pauses,
     pub(crate) applied: watch::Receiver<MetadataIndex>,
     pub(crate) stopping: watch::Receiver<bool>,
@@ -77,7 +80,7 @@ impl Session {
     async fn register(&mut self) -> Result<(RegistrationEpoch, Duration), Refused> {
         let mut last_logged = String::new();
         for failures in 0.. {
-            let request = ControllerRequest::RegisterCoordinator(self.registration.clone());
+            let request = ControllerRequest::register_coordinator(self.registration.clone(), self.levels);
             let reason = match self.controllers.ask(&request).await {
                 Ok(ControllerReply::CoordinatorRegistered { epoch, session_ms, heartbeat_ms }) => {
                     tracing::info!(%epoch, session_ms, heartbeat_ms, "registered");

@@ -120,7 +120,7 @@ fn refusal(error_code: ErrorCode, place: Place) -> Outcome {
 }
 
 /// The response with only its features filled in; all at their defaults, which are not written, when there are none.
-fn feature_fields(features: Option<&Features>, version: i16) -> ApiVersionsResponse {
+fn feature_fields(features: Option<Features>, version: i16) -> ApiVersionsResponse {
     let Some(features) = features else { return ApiVersionsResponse::default() };
     let told = |min: i16| min > 0 || version >= FEATURES_FROM_0_VERSION_MIN;
     ApiVersionsResponse {

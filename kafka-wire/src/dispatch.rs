@@ -313,12 +313,22 @@ pub enum TableError {
     ApiVersionsRow,
 }
 
+/// Asked at each ApiVersions.
+#[derive(Clone)]
+struct FeatureSource(Arc<dyn Fn() -> Features + Send + Sync>);
+
+impl std::fmt::Debug for FeatureSource {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("FeatureSource")
+    }
+}
+
 /// The APIs that a server serves.
 #[derive(Debug)]
 pub struct ApiTable<S> {
     routes: Vec<Route<S>>,
     identity: Option<ServerIdentity>,
-    features: Option<Features>,
+    features: Option<FeatureSource>,
 }
 
 impl<S> ApiTable<S> {
@@ -351,15 +361,15 @@ impl<S> ApiTable<S> {
         self
     }
 
-    /// Lets ApiVersions tell the cluster's features (KIP-584).
+    /// Lets ApiVersions tell the cluster's features as they are at that moment (KIP-584). `features` must not wait.
     #[must_use]
-    pub fn with_features(mut self, features: Features) -> Self {
-        self.features = Some(features);
+    pub fn with_features(mut self, features: impl Fn() -> Features + Send + Sync + 'static) -> Self {
+        self.features = Some(FeatureSource(Arc::new(features)));
         self
     }
 
-    pub(crate) fn features(&self) -> Option<&Features> {
-        self.features.as_ref()
+    pub(crate) fn features(&self) -> Option<Features> {
+        self.features.as_ref().map(|source| (source.0)())
     }
 
     pub(crate) fn identity(&self) -> Option<&ServerIdentity> {

@@ -4,13 +4,18 @@
 //! answers them; others say who leads. The metadata feed is a stream: the node sends one [`FeedRequest`], any controller
 //! answers with [`FeedFrame`]s until one of them goes away.
 
+mod features;
+
 use crate::error::Rejection;
+use crate::feature::LevelRange;
 use crate::ids::{
     BrokerEpoch, ControllerId, CoordinatorId, DirectoryId, Incarnation, LeaderEpoch, MetadataIndex, NodeId,
     PartitionEpoch, PartitionIndex, ProducerId, RegistrationEpoch, TopicId, TopicPartition,
 };
 use crate::metadata::{ConfigResource, InternalTopic, Listener, MetadataChange, PartitionState};
 use serde::{Deserialize, Serialize};
+
+pub use features::{FeatureUpdate, UpdateFeatures, UpgradeType};
 
 /// What a node may ask the controller. Append-only.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -54,12 +59,29 @@ pub enum ControllerRequest {
     LoseCopies(LoseCopies),
     /// Tell how far the storage nodes follow the metadata.
     DescribeMetadataFollowers,
+    /// [`ControllerRequest::RegisterNode`] of a node that supports other levels than [`LevelRange::IMPLIED`].
+    RegisterNodeWithLevels {
+        /// The registration.
+        registration: RegisterNode,
+        /// What the node supports.
+        levels: LevelRange,
+    },
+    /// [`ControllerRequest::RegisterCoordinator`] of a coordinator that supports other levels than
+    /// [`LevelRange::IMPLIED`].
+    RegisterCoordinatorWithLevels {
+        /// The registration.
+        registration: RegisterCoordinator,
+        /// What the coordinator supports.
+        levels: LevelRange,
+    },
+    /// Change the levels of features (KIP-584).
+    UpdateFeatures(UpdateFeatures),
 }
 
 /// The answers, in the order of the requests. Append-only.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ControllerReply {
-    /// To [`ControllerRequest::RegisterNode`].
+    /// To [`ControllerRequest::RegisterNode`] and [`ControllerRequest::RegisterNodeWithLevels`].
     Registered {
         /// The registration's epoch.
         broker_epoch: BrokerEpoch,
@@ -85,7 +107,7 @@ pub enum ControllerReply {
         /// How many ids the block holds.
         count: i32,
     },
-    /// To [`ControllerRequest::RegisterCoordinator`].
+    /// To [`ControllerRequest::RegisterCoordinator`] and [`ControllerRequest::RegisterCoordinatorWithLevels`].
     CoordinatorRegistered {
         /// The registration's epoch.
         epoch: RegistrationEpoch,
@@ -119,6 +141,8 @@ pub enum ControllerReply {
     CopiesLost(Vec<Result<PartitionState, Rejection>>),
     /// To [`ControllerRequest::DescribeMetadataFollowers`]: those that the leader has heard from since it leads, in order of id.
     MetadataFollowers(Vec<MetadataFollower>),
+    /// To [`ControllerRequest::UpdateFeatures`]: all that was asked for is in force.
+    FeaturesUpdated,
 }
 
 /// See [`ControllerRequest::RegisterNode`].

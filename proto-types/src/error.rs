@@ -97,4 +97,8 @@ pub enum Reason {
     VoterNotFound,
     /// Another change of the same kind is under way.
     ChangeInProgress,
+    /// A feature cannot have that level.
+    InvalidFeatureLevel,
+    /// A daemon does not support the level at which the cluster is.
+    UnsupportedLevel,
 }

@@ -91,6 +91,10 @@ number! {
     ProducerId(i64)
 }
 number! {
+    /// Counts the changes of the cluster's feature level; larger than the index of every change before it.
+    FeatureEpoch(i64)
+}
+number! {
     /// A position in the committed metadata log: the raft index of an applied entry.
     MetadataIndex(u64)
 }

@@ -14,6 +14,7 @@ pub mod controller_api;
 pub mod coordinator_api;
 pub mod encoding;
 pub mod error;
+pub mod feature;
 pub mod ids;
 pub mod message_kind;
 pub mod metadata;

@@ -30,11 +30,13 @@ pub enum MessageKind {
     RaftSnapshot = 19,
     /// Controller to controller: hand over leadership.
     RaftTransferLeader = 20,
+    /// Controller to controller: which feature levels do you support; nothing is asked but that.
+    ControllerLevels = 21,
 }
 
 impl MessageKind {
     /// All kinds, in order of number.
-    pub const ALL: [MessageKind; 11] = [
+    pub const ALL: [MessageKind; 12] = [
         MessageKind::Controller,
         MessageKind::MetadataFeed,
         MessageKind::Forward,
@@ -46,6 +48,7 @@ impl MessageKind {
         MessageKind::RaftPreVote,
         MessageKind::RaftSnapshot,
         MessageKind::RaftTransferLeader,
+        MessageKind::ControllerLevels,
     ];
 
     /// The number on the wire.

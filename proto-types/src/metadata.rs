@@ -4,9 +4,11 @@
 //! the feed. Applying a change cannot fail: whoever proposes it has checked it, and everything that is not determined by
 //! the state (ids, placement, time) was chosen before and is inside it.
 
+use crate::feature::{FeatureLevel, LevelRange};
 use crate::ids::{
-    BrokerEpoch, ControllerId, CoordinatorEpoch, CoordinatorId, DirectoryId, Incarnation, LeaderEpoch,
-    NodeId, PartitionEpoch, PartitionIndex, ProducerId, RegistrationEpoch, TopicId, TopicPartition,
+    BrokerEpoch, ControllerId, CoordinatorEpoch, CoordinatorId, DirectoryId, FeatureEpoch, Incarnation,
+    LeaderEpoch, NodeId, PartitionEpoch, PartitionIndex, ProducerId, RegistrationEpoch, TopicId,
+    TopicPartition,
 };
 use serde::{Deserialize, Serialize};
 
@@ -88,6 +90,29 @@ pub enum MetadataChange {
         voters: Vec<ControllerAddress>,
         /// All that ever were voters and are not any more, by id. Their ids are never used again.
         removed: Vec<ControllerId>,
+    },
+    /// The level of `weir.version` at which the cluster is from now on. A log that never says it is at
+    /// [`FeatureLevel::FIRST`]; one that was begun by a build with levels says it in its first batch.
+    FeatureLevelSet {
+        /// The level.
+        level: FeatureLevel,
+        /// Grows with every such change.
+        epoch: FeatureEpoch,
+    },
+    /// The levels that a storage node supports. Follows its registration in the same batch; a registration that none
+    /// follows stands for [`LevelRange::IMPLIED`].
+    NodeLevels {
+        /// The node.
+        node: NodeId,
+        /// What it supports.
+        levels: LevelRange,
+    },
+    /// The same for a coordinator.
+    CoordinatorLevels {
+        /// The coordinator.
+        coordinator: CoordinatorId,
+        /// What it supports.
+        levels: LevelRange,
     },
 }
 

@@ -4,6 +4,7 @@
 use proto_types::controller_api::*;
 use proto_types::coordinator_api::*;
 use proto_types::error::{ControllerError, Reason, Rejection};
+use proto_types::feature::{FeatureLevel, LevelRange};
 use proto_types::ids::*;
 use proto_types::message_kind::MessageKind;
 use proto_types::metadata::*;
@@ -102,6 +103,13 @@ fn metadata_changes() {
         "0b02ac0203633a3100ac0203633a3101100102030405060708090a0b0c0d0e0f020102",
     );
     check(vec![InternalTopic::ConsumerOffsets, InternalTopic::TransactionState], "020001");
+    check(FeatureLevelSet { level: FeatureLevel(2), epoch: FeatureEpoch(300) }, "0c04d804");
+    check(NodeLevels { node: NodeId(1), levels: levels() }, "0d020206");
+    check(CoordinatorLevels { coordinator: CoordinatorId(1), levels: levels() }, "0e020206");
+}
+
+fn levels() -> LevelRange {
+    LevelRange { min: FeatureLevel(1), max: FeatureLevel(3) }
 }
 
 #[test]
@@ -241,6 +249,45 @@ fn controller_requests_about_replicas_and_the_quorum() {
         "10020401100102030405060708090a0b0c0d0e0f010e",
     );
     check(Q::DescribeMetadataFollowers, "11");
+}
+
+#[test]
+fn controller_requests_about_features() {
+    use ControllerRequest as Q;
+    let registration = RegisterNode {
+        cluster_id: "c".into(),
+        node: NodeId(1),
+        incarnation: Incarnation(uuid(2)),
+        directories: vec![DirectoryId(uuid(3))],
+        listeners: vec![],
+        control_address: "c:1".into(),
+        data_address: "d:2".into(),
+        rack: None,
+        may_lack: MayLack::Nothing,
+    };
+    let plain = Q::register_node(registration.clone(), LevelRange::IMPLIED);
+    assert_eq!(plain, Q::RegisterNode(registration.clone()), "what is implied is not said");
+    check(
+        Q::register_node(registration, levels()),
+        "12016302100102030405060708090a0b0c0d0e0f0201100102030405060708090a0b0c0d0e0f030003633a3103643a3200000206",
+    );
+    let registration = RegisterCoordinator {
+        cluster_id: "c".into(),
+        coordinator: CoordinatorId(1),
+        incarnation: Incarnation(uuid(2)),
+        control_address: "c:1".into(),
+    };
+    let plain = Q::register_coordinator(registration.clone(), LevelRange::IMPLIED);
+    assert_eq!(plain, Q::RegisterCoordinator(registration.clone()));
+    check(
+        Q::register_coordinator(registration, levels()),
+        "13016302100102030405060708090a0b0c0d0e0f0203633a310206",
+    );
+    let update = |direction| FeatureUpdate { feature: "f".into(), level: FeatureLevel(2), direction };
+    let all = [UpgradeType::Upgrade, UpgradeType::SafeDowngrade, UpgradeType::UnsafeDowngrade];
+    let request = UpdateFeatures { updates: all.map(update).to_vec(), validate_only: true, timeout_ms: 300 };
+    check(Q::UpdateFeatures(request), "140301660400016604010166040201ac02");
+    check(ControllerReply::FeaturesUpdated, "12");
 }
 
 #[test]
@@ -393,8 +440,10 @@ fn controller_errors() {
         Reason::DuplicateVoter,
         Reason::VoterNotFound,
         Reason::ChangeInProgress,
+        Reason::InvalidFeatureLevel,
+        Reason::UnsupportedLevel,
     ];
-    check(reasons.to_vec(), "1d000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c");
+    check(reasons.to_vec(), "1f000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e");
 }
 
 #[test]
@@ -480,7 +529,7 @@ fn logs_of_shards() {
 #[test]
 fn kinds_keep_their_numbers() {
     let numbers: Vec<u16> = MessageKind::ALL.iter().map(|kind| kind.number()).collect();
-    assert_eq!(numbers, [1, 2, 3, 4, 5, 6, 16, 17, 18, 19, 20]);
+    assert_eq!(numbers, [1, 2, 3, 4, 5, 6, 16, 17, 18, 19, 20, 21]);
     for kind in MessageKind::ALL {
         assert_eq!(MessageKind::from_number(kind.number()), Some(kind));
     }

@@ -14,6 +14,7 @@ use figment::Figment;
 use figment::providers::{Env, Format, Serialized, Toml};
 use kafka_wire::HostPort;
 use proto_types::config_schema;
+use proto_types::feature::LevelRange;
 use proto_types::profile::Profile;
 use quic_transport::pki::CredentialFiles;
 use serde::{Deserialize, Deserializer, Serialize};
@@ -70,6 +71,9 @@ pub struct Config {
     pub kafka: BTreeMap<String, String>,
     /// Bounds that Kafka has no name for.
     pub limits: Limits,
+    /// The levels of `weir.version` that this node supports: those of its build. Not read from anywhere.
+    #[serde(skip)]
+    pub levels: LevelRange,
 }
 
 /// Where a controller listens for other daemons.
@@ -173,6 +177,7 @@ impl Default for Config {
             log: Log::default(),
             kafka: BTreeMap::new(),
             limits: Limits::default(),
+            levels: LevelRange::of_this_build(),
         }
     }
 }

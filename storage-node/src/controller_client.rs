@@ -326,9 +326,12 @@ fn is_repeatable(request: &ControllerRequest) -> bool {
         // The same incarnation, the same state, the same set: the second time changes nothing. A block of ids that nobody
         // got is only lost.
         ControllerRequest::RegisterNode(_)
+        | ControllerRequest::RegisterNodeWithLevels { .. }
+        | ControllerRequest::UpdateFeatures(_)
         | ControllerRequest::Heartbeat(_)
         | ControllerRequest::AllocateProducerIds(_)
         | ControllerRequest::RegisterCoordinator(_)
+        | ControllerRequest::RegisterCoordinatorWithLevels { .. }
         | ControllerRequest::CoordinatorHeartbeat(_)
         | ControllerRequest::CreateInternalTopic(_)
         | ControllerRequest::DescribeQuorum

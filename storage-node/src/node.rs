@@ -12,9 +12,10 @@ use crate::metrics::NodeMetrics;
 use crate::partition::Partitions;
 use crate::producer_ids::ProducerIds;
 use crate::published_image::PublishedImage;
-use kafka_wire::LogLimiter;
+use kafka_wire::{Features, LogLimiter};
 use kafka_wire_core::{ErrorCode, Str};
 use proto_types::controller_api::{ControllerReply, ControllerRequest};
+use proto_types::feature::{LevelRange, WEIR_VERSION};
 use proto_types::ids::{BrokerEpoch, NodeId, TopicPartition};
 use std::sync::Arc;
 use std::time::Duration;
@@ -43,6 +44,7 @@ pub(crate) struct Node {
     describe_partitions_max: usize,
     replica_selector: ReplicaSelector,
     limits: Limits,
+    levels: LevelRange,
     admin_requests: Semaphore,
     read_failures: LogLimiter,
     clock: Clock,
@@ -106,6 +108,7 @@ impl Node {
             read_failures: LogLimiter::new(clock.now()),
             admin_requests: Semaphore::new(config.limits.admin_requests_in_flight_max),
             limits: config.limits.clone(),
+            levels: config.levels,
             clock,
             metrics,
         }
@@ -124,6 +127,17 @@ impl Node {
     /// The cluster as this node knows it now.
     pub(crate) fn image(&self) -> Arc<ClusterImage> {
         self.published.load()
+    }
+
+    /// What ApiVersions tells of features: what this node supports, and the level of the cluster as this node knows it.
+    pub(crate) fn features(&self) -> Features {
+        let (level, epoch) = self.image().feature_level();
+        let name = || WEIR_VERSION.to_owned();
+        Features {
+            supported: vec![(name(), self.levels.min.0, self.levels.max.0)],
+            finalized: vec![(name(), level.0)],
+            epoch: epoch.0,
+        }
     }
 
     /// To wait for a newer image.

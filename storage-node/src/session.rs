@@ -11,6 +11,7 @@ use proto_types::controller_api::{
     ControllerReply, ControllerRequest, Heartbeat, HeartbeatReply, RegisterNode,
 };
 use proto_types::error::Reason;
+use proto_types::feature::LevelRange;
 use proto_types::ids::{BrokerEpoch, MetadataIndex, NodeId};
 use std::sync::Arc;
 use std::time::Duration;
@@ -39,6 +40,8 @@ impl Default for SessionState {
 pub(crate) struct Session {
     pub(crate) controller: Arc<ControllerClient>,
     pub(crate) registration: RegisterNode,
+    /// The feature levels that this node supports.
+    pub(crate) levels: LevelRange,
     /// Longest that one question to the controllers may take.
     pub(crate) call_max: Duration,
     pub(crate) applied: watch::Receiver<MetadataIndex>,
@@ -75,7 +78,7 @@ impl Session {
     async fn register(&mut self) -> Result<(BrokerEpoch, Duration), Refused> {
         let mut last_logged = String::new();
         loop {
-            let request = ControllerRequest::RegisterNode(self.registration.clone());
+            let request = ControllerRequest::register_node(self.registration.clone(), self.levels);
             match self.controller.ask(request, self.call_max).await {
                 Ok(ControllerReply::Registered { broker_epoch, session_ms, heartbeat_ms }) => {
                     tracing::info!(%broker_epoch, session_ms, heartbeat_ms, "registered");

@@ -153,9 +153,8 @@ fn run(
 ) -> Result<NodeHandle, StartError> {
     let registration = registration(&config, &bound);
     let Bound { limits, directories, listeners, control, shard_logs, data, lane_server, http } = bound;
-    let clock = Clock::start();
+    let (clock, incarnation) = (Clock::start(), registration.incarnation);
     let client = controller_client(&config, &control, clock)?;
-    let incarnation = registration.incarnation;
     let kafka: Vec<KafkaAddress> = listeners.iter().map(kafka_address).collect();
     let file_configs = file_configs(&config, &kafka);
     let published = Arc::new(PublishedImage::default());
@@ -191,6 +190,7 @@ fn run(
     let session = Session {
         controller: client,
         registration,
+        levels: config.levels,
         call_max: Duration::from_millis(config.limits.controller_call_ms_max),
         applied: published.watch_applied(),
         stopping: stopping.subscribe(),

@@ -98,9 +98,10 @@ impl Supervisor {
     fn serve(&self, listeners: Vec<BoundListener>) -> Result<Server, NodeFailure> {
         let table =
             api_table(&self.config.cluster_id, self.node.id()).expect("the table is checked by a test");
+        let node = Arc::clone(&self.node);
         let server = Server::start(
             listeners,
-            Arc::new(table),
+            Arc::new(table.with_features(move || node.features())),
             Arc::clone(&self.node),
             self.wire_limits.clone(),
             Arc::clone(&self.wire_metrics),

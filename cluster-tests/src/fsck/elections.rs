@@ -113,11 +113,21 @@ fn fault_of(
             let before = state.shards().get(*shard)?.epoch;
             (*epoch <= before).then(|| format!("shard {shard}: coordinator epoch {epoch} after {before}"))
         }
+        MetadataChange::FeatureLevelSet { level, epoch } => {
+            let before = state.features();
+            let wrong = *level < before.level() || *epoch <= before.epoch();
+            wrong.then(|| {
+                let (old_level, old_epoch) = (before.level(), before.epoch());
+                format!("feature level {level} of epoch {epoch} after {old_level} of {old_epoch}")
+            })
+        }
         MetadataChange::NodeFenced { .. }
         | MetadataChange::NodeRemoved { .. }
         | MetadataChange::TopicDeleted { .. }
         | MetadataChange::ConfigSet { .. }
         | MetadataChange::CoordinatorFenced { .. }
+        | MetadataChange::NodeLevels { .. }
+        | MetadataChange::CoordinatorLevels { .. }
         | MetadataChange::ControllersSet { .. } => None,
     }
 }

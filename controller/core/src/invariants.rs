@@ -14,6 +14,7 @@ pub fn check(state: &ClusterState) -> Result<(), String> {
         check_partition(state, at, partition).map_err(|broken| format!("partition {at}: {broken}"))?;
     }
     check_nodes(state)?;
+    check_levels(state)?;
     check_configs(state)?;
     check_shards(state)?;
     ensure(state.producer_ids().next().0 >= 0, || "producer ids are negative".to_owned())
@@ -122,6 +123,22 @@ fn check_nodes(state: &ClusterState) -> Result<(), String> {
         for directory in &node.registration.directories {
             ensure(directories.insert(*directory), || format!("directory {directory} belongs to two nodes"))?;
         }
+    }
+    Ok(())
+}
+
+/// Whoever is counted on supports the level at which the cluster is.
+fn check_levels(state: &ClusterState) -> Result<(), String> {
+    let level = state.features().level();
+    for (id, node) in state.nodes().iter() {
+        ensure(node.levels.contains(level), || {
+            format!("node {id} supports {}, not level {level}", node.levels)
+        })?;
+    }
+    for (id, coordinator) in state.coordinators().iter().filter(|(_, coordinator)| !coordinator.fenced) {
+        ensure(coordinator.levels.contains(level), || {
+            format!("coordinator {id} supports {}, not level {level}", coordinator.levels)
+        })?;
     }
     Ok(())
 }

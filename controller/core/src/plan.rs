@@ -22,11 +22,13 @@ pub mod raise_internal_topics;
 pub mod register_coordinator;
 pub mod register_node;
 pub mod unregister_node;
+pub mod update_features;
 
 use crate::chance::Chance;
 use crate::limits::Limits;
 use crate::state::ClusterState;
 use proto_types::error::{Reason, Rejection};
+use proto_types::feature::LevelRange;
 use proto_types::ids::{BrokerEpoch, CoordinatorId, Millis, NodeId, RegistrationEpoch};
 use proto_types::metadata::MetadataChange;
 
@@ -48,6 +50,7 @@ pub use raise_internal_topics::{Raised, internal_topics_lack_replicas, raise_int
 pub use register_coordinator::register_coordinator;
 pub use register_node::register_node;
 pub use unregister_node::unregister_node;
+pub use update_features::{QuorumLevels, check_level, found, update_features};
 
 /// What a plan may use beside the state and the request.
 #[derive(Debug, Clone)]
@@ -60,6 +63,8 @@ pub struct Inputs {
     pub limits: Limits,
     /// The cluster that this controller belongs to.
     pub cluster_id: String,
+    /// The levels of `weir.version` that this controller supports.
+    pub levels: LevelRange,
 }
 
 /// What a plan has decided: commit these changes, then give this answer.

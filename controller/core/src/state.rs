@@ -6,6 +6,7 @@
 pub mod configs;
 pub mod controllers;
 pub mod coordinators;
+pub mod features;
 pub mod nodes;
 pub mod partitions;
 pub mod producer_ids;
@@ -19,6 +20,7 @@ use std::sync::Arc;
 pub use configs::Configs;
 pub use controllers::Controllers;
 pub use coordinators::{Coordinator, Coordinators};
+pub use features::Features;
 pub use nodes::{Node, Nodes};
 pub use partitions::Partitions;
 pub use producer_ids::ProducerIds;
@@ -37,6 +39,7 @@ pub struct ClusterState {
     coordinators: Arc<Coordinators>,
     shards: Arc<Shards>,
     controllers: Arc<Controllers>,
+    features: Features,
 }
 
 impl Default for ClusterState {
@@ -58,6 +61,7 @@ impl ClusterState {
             coordinators: Arc::default(),
             shards: Arc::default(),
             controllers: Arc::default(),
+            features: Features::default(),
         }
     }
 
@@ -104,6 +108,13 @@ impl ClusterState {
             MetadataChange::ControllersSet { voters, removed } => {
                 Arc::make_mut(&mut self.controllers).set(voters, removed);
             }
+            MetadataChange::FeatureLevelSet { level, epoch } => self.features.set(*level, *epoch),
+            MetadataChange::NodeLevels { node, levels } => {
+                Arc::make_mut(&mut self.nodes).set_levels(*node, *levels);
+            }
+            MetadataChange::CoordinatorLevels { coordinator, levels } => {
+                Arc::make_mut(&mut self.coordinators).set_levels(*coordinator, *levels);
+            }
         }
     }
 
@@ -122,6 +133,7 @@ impl ClusterState {
     /// The changes that rebuild this state from nothing.
     pub fn to_changes(&self) -> Vec<MetadataChange> {
         let mut changes = Vec::new();
+        self.features.to_changes(&mut changes);
         self.nodes.to_changes(&mut changes);
         self.topics.to_changes(&mut changes);
         self.partitions.to_changes(&mut changes);
@@ -184,6 +196,11 @@ impl ClusterState {
     /// Who owns the shards.
     pub fn shards(&self) -> &Shards {
         &self.shards
+    }
+
+    /// The level at which the cluster is.
+    pub fn features(&self) -> &Features {
+        &self.features
     }
 
     /// The controllers of the quorum.

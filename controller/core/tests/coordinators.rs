@@ -8,6 +8,7 @@ use controller_core::plan::assign_shards::{Assigned, orphans};
 use controller_core::{Chance, CoordinatorSessions, plan};
 use proto_types::controller_api::{CoordinatorHeartbeat, RegisterCoordinator};
 use proto_types::error::{Reason, Rejection};
+use proto_types::feature::LevelRange;
 use proto_types::ids::*;
 use proto_types::metadata::{ConfigResource, InternalTopic};
 use std::collections::BTreeMap;
@@ -23,7 +24,12 @@ fn request(id: i32, incarnation: u128) -> RegisterCoordinator {
 }
 
 fn register(cluster: &mut Cluster, id: i32, incarnation: u128) -> Result<RegistrationEpoch, Rejection> {
-    let decision = plan::register_coordinator(&cluster.state, &request(id, incarnation), &cluster.inputs)?;
+    let decision = plan::register_coordinator(
+        &cluster.state,
+        &request(id, incarnation),
+        LevelRange::IMPLIED,
+        &cluster.inputs,
+    )?;
     Ok(cluster.commit(decision))
 }
 
@@ -140,7 +146,7 @@ fn a_new_coordinator_gets_its_part_in_two_steps() {
 fn bad_registrations_are_refused() {
     let mut cluster = Cluster::with_nodes(1);
     let inputs = cluster.inputs.clone();
-    let plan = |request| plan::register_coordinator(&cluster.state, &request, &inputs);
+    let plan = |request| plan::register_coordinator(&cluster.state, &request, LevelRange::IMPLIED, &inputs);
     let foreign = RegisterCoordinator { cluster_id: "d".into(), ..request(1, 1) };
     assert_eq!(refused(plan(foreign)).0, Reason::InconsistentClusterId);
     assert_eq!(refused(plan(request(-1, 1))).0, Reason::InvalidRequest);

@@ -169,6 +169,9 @@ fn check_ids(cluster: &Cluster) {
             | MetadataChange::CoordinatorFenced { .. }
             | MetadataChange::ShardAssigned { .. }
             | MetadataChange::ControllersSet { .. }
+            | MetadataChange::FeatureLevelSet { .. }
+            | MetadataChange::NodeLevels { .. }
+            | MetadataChange::CoordinatorLevels { .. }
             | MetadataChange::NodeRemoved { .. }
             | MetadataChange::TopicDeleted { .. }
             | MetadataChange::ConfigSet { .. } => {}

@@ -6,6 +6,7 @@ use cluster::{Cluster, assigned, ids, on_topic, op, refused, registration};
 use controller_core::{ClusterState, plan};
 use proto_types::controller_api::*;
 use proto_types::error::Reason;
+use proto_types::feature::LevelRange;
 use proto_types::ids::*;
 use proto_types::metadata::ConfigResource;
 
@@ -249,7 +250,8 @@ fn who_may_have_lost_its_unflushed_tail_is_not_eligible() {
             let mut request = registration(id, incarnation);
             request.may_lack = MayLack::Unflushed;
             let decision =
-                plan::register_node(&cluster.state, &request, &cluster.inputs).expect("registered");
+                plan::register_node(&cluster.state, &request, LevelRange::IMPLIED, &cluster.inputs)
+                    .expect("registered");
             cluster.commit(decision);
         };
         cluster.fence(3);
@@ -278,7 +280,8 @@ fn who_has_lost_the_ends_of_its_logs_is_not_eligible() {
     let register = |cluster: &mut Cluster, id: i32, incarnation: u128| {
         let mut request = registration(id, incarnation);
         request.may_lack = MayLack::Anything;
-        let decision = plan::register_node(&cluster.state, &request, &cluster.inputs).expect("registered");
+        let decision = plan::register_node(&cluster.state, &request, LevelRange::IMPLIED, &cluster.inputs)
+            .expect("registered");
         cluster.commit(decision);
     };
     cluster.fence(3);
@@ -334,7 +337,8 @@ fn a_topic_that_once_was_unflushed_counts_as_such_for_good() {
         cluster.fence(2);
         let mut request = registration(2, 2);
         request.may_lack = MayLack::Unflushed;
-        let decision = plan::register_node(&cluster.state, &request, &cluster.inputs).expect("registered");
+        let decision = plan::register_node(&cluster.state, &request, LevelRange::IMPLIED, &cluster.inputs)
+            .expect("registered");
         cluster.commit(decision);
         let elr: &[i32] = if eligible { &[2] } else { &[] };
         assert_eq!(cluster.partition("t", 0).elr, ids(elr), "{steps:?}");
@@ -353,7 +357,8 @@ fn an_eligible_one_stands_in_for_a_last_member_that_may_have_lost_its_tail() {
     assert_eq!((before.leader, before.isr, before.elr), (None, ids(&[1]), ids(&[3])));
     let mut request = registration(1, 2);
     request.may_lack = MayLack::Unflushed;
-    let decision = plan::register_node(&cluster.state, &request, &cluster.inputs).expect("registered");
+    let decision = plan::register_node(&cluster.state, &request, LevelRange::IMPLIED, &cluster.inputs)
+        .expect("registered");
     cluster.commit(decision);
     cluster.unfence(1);
     let state = cluster.partition("t", 0);

@@ -6,6 +6,7 @@ use cluster::{Cluster, assigned, ids, refused, registration, topic};
 use controller_core::plan;
 use proto_types::controller_api::AllocateProducerIds;
 use proto_types::error::Reason;
+use proto_types::feature::LevelRange;
 use proto_types::ids::*;
 use uuid::Uuid;
 
@@ -58,15 +59,18 @@ fn refused_registrations() {
         (registration(-1, 1), Reason::InvalidRequest, "negative"),
     ];
     for (request, reason, words) in cases {
-        let (got, message) = refused(plan::register_node(&cluster.state, &request, &cluster.inputs));
+        let (got, message) =
+            refused(plan::register_node(&cluster.state, &request, LevelRange::IMPLIED, &cluster.inputs));
         assert_eq!(got, reason, "{message}");
         assert!(message.contains(words), "{message}");
     }
     let mut one_more_disk = registration(1, 9);
     one_more_disk.directories.push(dir(101));
-    plan::register_node(&cluster.state, &one_more_disk, &cluster.inputs).expect("a node may get more disks");
+    plan::register_node(&cluster.state, &one_more_disk, LevelRange::IMPLIED, &cluster.inputs)
+        .expect("a node may get more disks");
     cluster.inputs.limits.nodes_max = 2;
-    let refusal = plan::register_node(&cluster.state, &registration(3, 1), &cluster.inputs);
+    let refusal =
+        plan::register_node(&cluster.state, &registration(3, 1), LevelRange::IMPLIED, &cluster.inputs);
     assert!(refused(refusal).1.contains("(nodes_max)"));
 }
 
@@ -78,14 +82,16 @@ fn an_id_with_lost_directories_is_free_after_removal() {
     cluster.fence(3);
     let mut new_disk = registration(3, 9);
     new_disk.directories = vec![DirectoryId(Uuid::from_u128(300))];
-    let (reason, message) = refused(plan::register_node(&cluster.state, &new_disk, &cluster.inputs));
+    let (reason, message) =
+        refused(plan::register_node(&cluster.state, &new_disk, LevelRange::IMPLIED, &cluster.inputs));
     assert_eq!(reason, Reason::DuplicateNodeId);
     assert!(message.contains("reassign what node 3 holds and remove it"), "{message}");
     cluster.reassign("t", 0, Some(&[1, 2, 4])).expect("begun");
     cluster.propose("t", 0, &[1, 2, 4]).expect("completes without node 3");
     let old = cluster.epoch(3);
     cluster.unregister(3).expect("it holds nothing");
-    let decision = plan::register_node(&cluster.state, &new_disk, &cluster.inputs).expect("as a new one");
+    let decision = plan::register_node(&cluster.state, &new_disk, LevelRange::IMPLIED, &cluster.inputs)
+        .expect("as a new one");
     assert!(cluster.commit(decision) > old, "and no epoch comes twice");
 }
 

@@ -12,6 +12,7 @@ use crate::change_feed::ChangeRing;
 use controller_core::Chance;
 use openraft::StorageError;
 use openraft::testing::log::{StoreBuilder, Suite};
+use proto_types::feature::LevelRange;
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
@@ -25,7 +26,8 @@ impl StoreBuilder<TypeConfig, LogStore, StateMachine, TempDir> for Builder {
         let files = LogFiles::create(&system_disk(), dir.path(), SEGMENT_BYTES).expect("created");
         let (store, _thread) = LogStore::start(files);
         let snapshots = SnapshotFiles::open(&system_disk(), dir.path()).expect("opened");
-        let (machine, _view) = StateMachine::new(snapshots, ChangeRing::new(100));
+        let (machine, _view) =
+            StateMachine::new(snapshots, ChangeRing::new(100), LevelRange::of_this_build());
         Ok((dir, store, machine))
     }
 }

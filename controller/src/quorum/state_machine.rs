@@ -10,13 +10,14 @@ use crate::breakdown::Breakdown;
 use crate::change_feed::ChangeRing;
 use arc_swap::ArcSwap;
 use bytes::Bytes;
-use controller_core::ClusterState;
+use controller_core::{ClusterState, plan};
 use futures_util::{Stream, StreamExt};
 use openraft::alias::SnapshotOf;
 use openraft::entry::RaftEntry;
 use openraft::storage::{EntryResponder, RaftSnapshotBuilder, RaftStateMachine};
 use openraft::{EntryPayload, OptionalSend, Snapshot};
 use parking_lot::Mutex;
+use proto_types::feature::LevelRange;
 use proto_types::ids::MetadataIndex;
 use proto_types::metadata::MetadataChange;
 use std::io;
@@ -61,13 +62,16 @@ pub(crate) struct StateMachine {
     last_applied: Option<LogId>,
     membership: StoredMembership,
     files: SnapshotFiles,
+    /// What this build supports.
+    levels: LevelRange,
     view: StateView,
     applied: watch::Sender<MetadataIndex>,
 }
 
 impl StateMachine {
-    /// An empty state; raft brings it up to date from snapshot and log. `ring` bounds what is kept for the feed.
-    pub(crate) fn new(files: SnapshotFiles, ring: ChangeRing) -> (Self, StateView) {
+    /// An empty state; raft brings it up to date from snapshot and log. `ring` bounds what is kept for the feed;
+    /// a state at another level than `levels` is not taken.
+    pub(crate) fn new(files: SnapshotFiles, ring: ChangeRing, levels: LevelRange) -> (Self, StateView) {
         let state = ClusterState::new();
         let (applied, applied_rx) = watch::channel(state.applied());
         let view = StateView {
@@ -81,6 +85,7 @@ impl StateMachine {
             last_applied: None,
             membership: StoredMembership::default(),
             files,
+            levels,
             view: view.clone(),
             applied,
         };
@@ -92,11 +97,22 @@ impl StateMachine {
         self.applied.send_replace(self.state.applied());
     }
 
-    fn apply_changes(&mut self, index: MetadataIndex, changes: Arc<Vec<MetadataChange>>) {
+    fn apply_changes(&mut self, index: MetadataIndex, changes: Arc<Vec<MetadataChange>>) -> io::Result<()> {
         // A state that was left half changed is never looked at again: raft's task ends with the panic.
         let apply = AssertUnwindSafe(|| self.state.apply_batch(index, &changes));
         self.view.breakdown.watch(format_args!("applying the metadata at index {index}"), apply);
+        self.check_level(&self.state)?;
         self.view.ring.lock().push(index, changes);
+        Ok(())
+    }
+
+    /// What belongs to a level that this build does not know it must not act on: it ends here, and nobody sees the state.
+    fn check_level(&self, state: &ClusterState) -> io::Result<()> {
+        let level = state.features().level();
+        plan::check_level(level, "this controller", self.levels).map_err(|rejection| {
+            self.view.breakdown.give_up(rejection.message.clone());
+            io::Error::other(rejection.message)
+        })
     }
 }
 
@@ -118,11 +134,11 @@ impl<C: Environment> RaftStateMachine<C> for StateMachine {
             let log_id = entry.log_id();
             let index = MetadataIndex(log_id.index);
             match entry.payload {
-                EntryPayload::Blank => self.apply_changes(index, Arc::default()),
-                EntryPayload::Normal(Changes(changes)) => self.apply_changes(index, changes),
+                EntryPayload::Blank => self.apply_changes(index, Arc::default())?,
+                EntryPayload::Normal(Changes(changes)) => self.apply_changes(index, changes)?,
                 EntryPayload::Membership(membership) => {
                     self.membership = StoredMembership::new(Some(log_id), membership);
-                    self.apply_changes(index, Arc::default());
+                    self.apply_changes(index, Arc::default())?;
                 }
             }
             self.last_applied = Some(log_id);
@@ -155,6 +171,7 @@ impl<C: Environment> RaftStateMachine<C> for StateMachine {
         let index = MetadataIndex(meta.last_log_id.as_ref().map_or(0, |id| id.index));
         let what = format!("applying the metadata's snapshot at index {index}");
         let state = self.view.breakdown.watch(what, || ClusterState::from_changes(index, &changes));
+        self.check_level(&state)?;
         save::<C>(self.files.clone(), meta.into(), snapshot).await?;
         self.state = state;
         self.last_applied = meta.last_log_id;

@@ -9,7 +9,7 @@ use super::peers::Peers;
 use super::state_machine::StateView;
 use super::type_config::{Environment, Member, Raft};
 use crate::proposer::{Proposer, confirm_leadership, not_leader};
-use controller_core::{CaughtUp, Decision};
+use controller_core::{CaughtUp, Decision, plan};
 use openraft::ChangeMembers;
 use openraft::RaftMetrics;
 use openraft::async_runtime::WatchReceiver;
@@ -214,8 +214,10 @@ impl<C: Environment> Shared<C> {
         }
         let metrics = self.metrics();
         let voters = self.voters(&metrics);
-        let written = self.proposer.propose_own(move |state, _| {
-            let changes = state.controllers().become_voters(voters).into_iter().collect();
+        // The first leader of a new cluster says the level with the voters.
+        let written = self.proposer.propose_own(move |state, inputs| {
+            let founded = plan::found(state, inputs).into_iter();
+            let changes = founded.chain(state.controllers().become_voters(voters)).collect();
             Ok(Decision { changes, reply: () })
         });
         written.await.map(|_| ())

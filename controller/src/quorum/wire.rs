@@ -3,6 +3,7 @@
 //! Every question and every answer comes signed with its sender's data directory ([`Signed`]).
 
 use super::stored::{BorrowedEntry, StoredEntry, StoredLogId, StoredSnapshotMeta, StoredVote};
+use proto_types::feature::LevelRange;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
@@ -90,10 +91,17 @@ pub(crate) enum TransferReply {
     LogNotFlushed { expected: Option<StoredLogId>, actual: Option<StoredLogId> },
 }
 
+/// Which feature levels a controller supports.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct LevelsReply {
+    pub(crate) levels: LevelRange,
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::quorum::stored::{StoredMembers, StoredPayload};
+    use proto_types::feature::FeatureLevel;
     use proto_types::{decode, encode};
     use serde::de::DeserializeOwned;
     use std::fmt::Debug;
@@ -137,6 +145,8 @@ mod tests {
         check(TransferAsk { from: vote, to: 2, last_log_id: None }, "0302010200");
         check(TransferReply::Accepted, "00");
         check(TransferReply::VoteChanged { expected: vote, actual: vote }, "01030201030201");
+        let levels = LevelRange { min: FeatureLevel(1), max: FeatureLevel(3) };
+        check(LevelsReply { levels }, "0206");
         check(TransferReply::LogNotFlushed { expected: Some(id), actual: None }, "02010302ac0200");
     }
 

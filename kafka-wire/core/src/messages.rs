@@ -43,6 +43,7 @@ pub mod sasl_authenticate;
 pub mod sasl_handshake;
 pub mod sync_group;
 pub mod unregister_broker;
+pub mod update_features;
 
 /// Something to do with every API; see [`visit`].
 #[cfg(feature = "testing")]
@@ -98,4 +99,5 @@ pub fn visit(visitor: &mut impl Visitor) {
     visitor.api::<sasl_handshake::SaslHandshakeRequest>();
     visitor.api::<sync_group::SyncGroupRequest>();
     visitor.api::<unregister_broker::UnregisterBrokerRequest>();
+    visitor.api::<update_features::UpdateFeaturesRequest>();
 }

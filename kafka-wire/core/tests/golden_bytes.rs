@@ -22,6 +22,9 @@ use kafka_wire_core::messages::find_coordinator::FindCoordinatorRequest;
 use kafka_wire_core::messages::metadata::{MetadataRequest, MetadataRequestTopic, MetadataResponse};
 use kafka_wire_core::messages::produce::{PartitionProduceData, ProduceRequest, TopicProduceData};
 use kafka_wire_core::messages::sasl_handshake::SaslHandshakeResponse;
+use kafka_wire_core::messages::update_features::{
+    FeatureUpdateKey, UpdatableFeatureResult, UpdateFeaturesRequest, UpdateFeaturesResponse,
+};
 use kafka_wire_core::{
     ApiKey, DecodeErrorKind, EncodeErrorKind, ErrorCode, Message, Reader, Request, Writer,
 };
@@ -78,6 +81,39 @@ fn the_answer_of_api_versions_has_header_v0_in_every_version() {
             ApiVersionsRequest::response_frame(&response, version, 258).unwrap().into_bytes().unwrap();
         assert_eq!(frame[4..10], [0, 0, 1, 2, 0, 35], "v{version}");
     }
+}
+
+#[test]
+fn update_features() {
+    let update = FeatureUpdateKey { feature: "f".into(), max_version_level: 2, ..Default::default() };
+    let lowered = FeatureUpdateKey { allow_downgrade: true, ..update.clone() };
+    let request = |update, validate_only| UpdateFeaturesRequest {
+        timeout_ms: 258,
+        feature_updates: vec![update],
+        validate_only,
+    };
+    // Timeout; an array of one; its name, level, and flag or type; whether to validate only; tagged sections.
+    golden(&request(lowered.clone(), false), 0, &[&[0, 0, 1, 2], &[2, 2, b'f', 0, 2, 1, 0], &[0]]);
+    for version in 1..=2 {
+        golden(&request(update.clone(), true), version, &[&[0, 0, 1, 2], &[2, 2, b'f', 0, 2, 1, 0], &[1, 0]]);
+    }
+    let unsafe_downgrade = FeatureUpdateKey { upgrade_type: 3, ..update.clone() };
+    golden(&request(unsafe_downgrade, false), 2, &[&[0, 0, 1, 2], &[2, 2, b'f', 0, 2, 3, 0], &[0, 0]]);
+    assert_eq!(refused(&request(lowered, false), 1).1, "allow_downgrade");
+    assert_eq!(refused(&request(update, true), 0).1, "validate_only");
+
+    let result = UpdatableFeatureResult { feature: "f".into(), ..Default::default() };
+    let response = UpdateFeaturesResponse { results: vec![result], ..Default::default() };
+    for version in 0..=1 {
+        golden(&response, version, &[&[0, 0, 0, 0, 0, 0, 0], &[2, 2, b'f', 0, 0, 0, 0], &[0]]);
+    }
+    assert_eq!(bytes(&response, 2), [0, 0, 0, 0, 0, 0, 0, 0], "no results by feature");
+    let refused = UpdateFeaturesResponse {
+        error_code: ErrorCode::InvalidUpdateVersion,
+        error_message: Some("m".into()),
+        ..Default::default()
+    };
+    golden(&refused, 2, &[&[0, 0, 0, 0, 0, 95], &[2, b'm', 0]]);
 }
 
 #[test]

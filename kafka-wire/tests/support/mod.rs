@@ -186,7 +186,7 @@ pub fn table() -> Arc<ApiTable<Fake>> {
         finalized: vec![("a.version".to_owned(), 2)],
         epoch: 7,
     };
-    Arc::new(ApiTable::new(rows).unwrap().with_identity("cluster", 1).with_features(features))
+    Arc::new(ApiTable::new(rows).unwrap().with_identity("cluster", 1).with_features(move || features.clone()))
 }
 
 /// A running server with its fake.

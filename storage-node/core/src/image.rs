@@ -6,9 +6,10 @@
 //! change about something unknown (a partition of a deleted topic, say) is ignored. [`ImageDelta`] names what an
 //! application touched, so that its readers need not compare whole images.
 
+use proto_types::feature::FeatureLevel;
 use proto_types::ids::{
-    BrokerEpoch, CoordinatorEpoch, CoordinatorId, MetadataIndex, NodeId, PartitionIndex, RegistrationEpoch,
-    TopicId, TopicPartition,
+    BrokerEpoch, CoordinatorEpoch, CoordinatorId, FeatureEpoch, MetadataIndex, NodeId, PartitionIndex,
+    RegistrationEpoch, TopicId, TopicPartition,
 };
 use proto_types::metadata::{
     ConfigResource, ControllerAddress, CoordinatorRegistered, Listener, MetadataChange, NodeRegistered,
@@ -29,6 +30,7 @@ pub struct ClusterImage {
     coordinators: Arc<BTreeMap<CoordinatorId, CoordinatorImage>>,
     shards: Arc<BTreeMap<TopicPartition, ShardImage>>,
     controllers: Arc<[ControllerAddress]>,
+    feature_level: (FeatureLevel, FeatureEpoch),
 }
 
 /// The dynamic configs of one resource: Kafka's name to value.
@@ -161,6 +163,7 @@ impl ClusterImage {
             coordinators: Arc::default(),
             shards: Arc::default(),
             controllers: Arc::default(),
+            feature_level: (FeatureLevel::FIRST, FeatureEpoch(0)),
         }
     }
 
@@ -213,6 +216,9 @@ impl ClusterImage {
             MetadataChange::ControllersSet { voters, removed: _ } => {
                 self.controllers = voters.as_slice().into();
             }
+            MetadataChange::FeatureLevelSet { level, epoch } => self.feature_level = (*level, *epoch),
+            // The controller sees to it that whoever is registered supports the level.
+            MetadataChange::NodeLevels { .. } | MetadataChange::CoordinatorLevels { .. } => {}
         }
     }
 
@@ -371,6 +377,11 @@ impl ClusterImage {
     /// The controllers that vote, as of this image; empty if none was ever told.
     pub fn controllers(&self) -> &[ControllerAddress] {
         &self.controllers
+    }
+
+    /// The level of `weir.version` at which the cluster is, and the epoch of its last change, which is 0 if there was none.
+    pub fn feature_level(&self) -> (FeatureLevel, FeatureEpoch) {
+        self.feature_level
     }
 
     /// All partitions of which `node` holds, or is to hold, a copy.

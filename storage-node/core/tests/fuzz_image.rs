@@ -2,8 +2,9 @@
 //!
 //! `WEIR_SEED=7 cargo test -p storage-node-core --test fuzz_image` repeats one seed.
 
+use proto_types::feature::FeatureLevel;
 use proto_types::ids::{
-    BrokerEpoch, DirectoryId, Incarnation, LeaderEpoch, MetadataIndex, NodeId, PartitionEpoch,
+    BrokerEpoch, DirectoryId, FeatureEpoch, Incarnation, LeaderEpoch, MetadataIndex, NodeId, PartitionEpoch,
     PartitionIndex, ProducerId, TopicId, TopicPartition,
 };
 use proto_types::metadata::{ConfigResource, Listener, MetadataChange, NodeRegistered, PartitionState};
@@ -67,7 +68,7 @@ fn partition_state(rng: &mut StdRng) -> PartitionState {
 
 /// A change that the controller could have committed on top of `image`: configs only of what exists, names unique.
 fn change(rng: &mut StdRng, image: &ClusterImage) -> MetadataChange {
-    match rng.random_range(0..10) {
+    match rng.random_range(0..11) {
         0 => MetadataChange::NodeRegistered(registration(rng)),
         1 => MetadataChange::NodeFenced {
             node: node(rng),
@@ -90,6 +91,11 @@ fn change(rng: &mut StdRng, image: &ClusterImage) -> MetadataChange {
             state: partition_state(rng),
         },
         7 => MetadataChange::ProducerIdsAllocated { next: ProducerId(rng.random_range(0..9000)) },
+        8 => {
+            let (level, FeatureEpoch(last)) = image.feature_level();
+            let epoch = FeatureEpoch(last + 1 + rng.random_range(0..3));
+            MetadataChange::FeatureLevelSet { level: FeatureLevel(level.0 + rng.random_range(0..2)), epoch }
+        }
         _ => {
             let resource = resource(rng);
             let exists = match &resource {
@@ -106,7 +112,8 @@ fn change(rng: &mut StdRng, image: &ClusterImage) -> MetadataChange {
 
 /// The changes that rebuild `image` from nothing, as a controller's snapshot lists them.
 fn snapshot(image: &ClusterImage) -> Vec<MetadataChange> {
-    let mut changes = Vec::new();
+    let (level, epoch) = image.feature_level();
+    let mut changes = vec![MetadataChange::FeatureLevelSet { level, epoch }];
     for node in image.nodes() {
         changes.push(MetadataChange::NodeRegistered(node.registration.clone()));
         changes.push(MetadataChange::NodeFenced {

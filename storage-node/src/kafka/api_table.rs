@@ -11,7 +11,7 @@ use super::handlers::{
     init_producer_id, join_group, leave_group, list_config_resources, list_groups, list_offsets,
     list_partition_reassignments, metadata, offset_commit, offset_delete, offset_fetch,
     offset_for_leader_epoch, produce, remove_raft_voter, sasl_authenticate, sasl_handshake, sync_group,
-    unregister_broker,
+    unregister_broker, update_features,
 };
 use crate::node::Node;
 use kafka_wire::{ApiTable, TableError, route, staged};
@@ -52,6 +52,7 @@ pub(crate) fn api_table(cluster_id: &str, node: NodeId) -> Result<ApiTable<Node>
         route(0..=0, list_partition_reassignments::handle),
         route(0..=0, offset_delete::handle),
         route(0..=2, describe_quorum::handle),
+        route(0..=2, update_features::handle),
         route(0..=2, describe_cluster::handle),
         route(0..=0, unregister_broker::handle),
         route(0..=1, list_config_resources::handle),

@@ -75,6 +75,8 @@ pub(crate) fn reason(reason: Reason) -> ErrorCode {
         Reason::DuplicateVoter => ErrorCode::DuplicateVoter,
         Reason::VoterNotFound => ErrorCode::VoterNotFound,
         Reason::ChangeInProgress => ErrorCode::ReassignmentInProgress,
+        Reason::InvalidFeatureLevel => ErrorCode::InvalidUpdateVersion,
+        Reason::UnsupportedLevel => ErrorCode::UnsupportedVersion,
     }
 }
 

@@ -40,3 +40,4 @@ pub(crate) mod sasl_authenticate;
 pub(crate) mod sasl_handshake;
 pub(crate) mod sync_group;
 pub(crate) mod unregister_broker;
+pub(crate) mod update_features;

@@ -6,6 +6,7 @@ use controller_core::sessions::Verdict;
 use controller_core::{Chance, ClusterState, Limits, Sessions};
 use proto_types::controller_api::{CreateTopics, Heartbeat, HeartbeatReply, MayLack, NewTopic, RegisterNode};
 use proto_types::error::Rejection;
+use proto_types::feature::LevelRange;
 use proto_types::ids::{
     BrokerEpoch, DirectoryId, Incarnation, MetadataIndex, Millis, NodeId, PartitionIndex, TopicId,
     TopicPartition,
@@ -39,6 +40,7 @@ impl Controller {
             chance: Chance::new(u128::from(seed) << 1 | 1),
             limits: Limits::default(),
             cluster_id: CLUSTER.to_owned(),
+            levels: LevelRange::IMPLIED,
         };
         Controller {
             history: vec![ClusterState::new()],
@@ -142,7 +144,7 @@ impl Controller {
             rack: None,
             may_lack: if unflushed_lost { MayLack::Unflushed } else { MayLack::Nothing },
         };
-        let decision = plan::register_node(self.state(), &request, &self.inputs)?;
+        let decision = plan::register_node(self.state(), &request, LevelRange::IMPLIED, &self.inputs)?;
         let committed = self.commit(&decision.changes);
         let index = MetadataIndex(self.index());
         self.sessions.registered(Millis(now), NodeId(node as i32), decision.reply, index);

@@ -1,6 +1,7 @@
 //! Fencing a coordinator that lost its session or is stopping; and letting it back in.
 
 use super::assign_shards::{Loads, reassigned};
+use super::update_features::check_level;
 use super::{Decision, check_coordinator};
 use crate::state::ClusterState;
 use proto_types::error::Rejection;
@@ -25,7 +26,7 @@ pub fn fence_coordinator(
     Ok(Decision { changes, reply: () })
 }
 
-/// Lets a coordinator back in. Shards without owner, and its part of the others', follow by
+/// Lets a coordinator back in, if it supports the level that the cluster has reached meanwhile. Shards without owner, and its part of the others', follow by
 /// [`assign_shards`](super::assign_shards()).
 pub fn unfence_coordinator(
     state: &ClusterState,
@@ -34,7 +35,11 @@ pub fn unfence_coordinator(
 ) -> Result<Decision<()>, Rejection> {
     check_coordinator(state, coordinator, epoch)?;
     let mut changes = Vec::new();
-    if !state.coordinators().is_active(coordinator) {
+    if let Some(known) = state.coordinators().get(coordinator)
+        && known.fenced
+    {
+        let level = state.features().level();
+        check_level(level, format_args!("coordinator {coordinator}"), known.levels)?;
         changes.push(MetadataChange::CoordinatorFenced { coordinator, epoch, fenced: false });
     }
     Ok(Decision { changes, reply: () })

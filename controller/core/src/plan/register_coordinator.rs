@@ -5,21 +5,25 @@
 
 use super::assign_shards::reassigned;
 use super::register_node::TEXT_BYTES_MAX;
+use super::update_features::{check_joining, found};
 use super::{Decision, Inputs, reject};
 use crate::state::ClusterState;
 use proto_types::controller_api::RegisterCoordinator;
 use proto_types::error::{Reason, Rejection};
+use proto_types::feature::LevelRange;
 use proto_types::ids::RegistrationEpoch;
 use proto_types::metadata::{CoordinatorRegistered, MetadataChange};
 
-/// Plans a registration; the answer is its epoch.
+/// Plans the registration of a coordinator that supports `levels`; the answer is its epoch.
 pub fn register_coordinator(
     state: &ClusterState,
     request: &RegisterCoordinator,
+    levels: LevelRange,
     inputs: &Inputs,
 ) -> Result<Decision<RegistrationEpoch>, Rejection> {
     check_request(request, inputs)?;
     let coordinator = request.coordinator;
+    check_joining(state, inputs, format_args!("coordinator {coordinator}"), levels)?;
     let known = state.coordinators().get(coordinator);
     if let Some(known) = known
         && known.registration.incarnation == request.incarnation
@@ -37,12 +41,16 @@ pub fn register_coordinator(
     let after_all = i64::try_from(state.applied().0).expect("indexes count committed entries") + 1;
     let epoch = known.map_or(after_all, |known| after_all.max(known.registration.epoch.0 + 1));
     let epoch = RegistrationEpoch(epoch);
-    let mut changes = vec![MetadataChange::CoordinatorRegistered(CoordinatorRegistered {
+    let mut changes: Vec<MetadataChange> = found(state, inputs).into_iter().collect();
+    changes.push(MetadataChange::CoordinatorRegistered(CoordinatorRegistered {
         coordinator,
         epoch,
         incarnation: request.incarnation,
         control_address: request.control_address.clone(),
-    })];
+    }));
+    if levels != LevelRange::IMPLIED {
+        changes.push(MetadataChange::CoordinatorLevels { coordinator, levels });
+    }
     let owned = state.shards().iter().filter(|(_, ownership)| ownership.owner == Some(coordinator));
     changes.extend(owned.map(|(shard, before)| reassigned(shard, before, Some(coordinator))));
     Ok(Decision { changes, reply: epoch })

@@ -5,10 +5,12 @@
 //! holds are not on them.
 
 use super::elect_leaders;
+use super::update_features::{check_joining, found};
 use super::{Decision, Inputs, reject};
 use crate::state::ClusterState;
 use proto_types::controller_api::RegisterNode;
 use proto_types::error::{Reason, Rejection};
+use proto_types::feature::LevelRange;
 use proto_types::ids::BrokerEpoch;
 use proto_types::metadata::{MetadataChange, NodeRegistered};
 
@@ -19,14 +21,16 @@ pub const LISTENERS_MAX: usize = 32;
 /// Longest address, listener name or rack, bytes.
 pub const TEXT_BYTES_MAX: usize = 1024;
 
-/// Plans a registration; the answer is its broker epoch.
+/// Plans the registration of a node that supports `levels`; the answer is its broker epoch.
 pub fn register_node(
     state: &ClusterState,
     request: &RegisterNode,
+    levels: LevelRange,
     inputs: &Inputs,
 ) -> Result<Decision<BrokerEpoch>, Rejection> {
     check_request(request, inputs)?;
     check_directories(state, request)?;
+    check_joining(state, inputs, format_args!("node {}", request.node), levels)?;
     let known = state.nodes().get(request.node);
     if let Some(known) = known
         && known.registration.incarnation == request.incarnation
@@ -43,7 +47,8 @@ pub fn register_node(
         return reject(Reason::PolicyViolation, message);
     }
     let broker_epoch = next_epoch(state, known.map(|known| known.registration.broker_epoch));
-    let mut changes = vec![MetadataChange::NodeRegistered(NodeRegistered {
+    let mut changes: Vec<MetadataChange> = found(state, inputs).into_iter().collect();
+    changes.push(MetadataChange::NodeRegistered(NodeRegistered {
         node: request.node,
         broker_epoch,
         incarnation: request.incarnation,
@@ -52,7 +57,10 @@ pub fn register_node(
         control_address: request.control_address.clone(),
         data_address: request.data_address.clone(),
         rack: request.rack.clone(),
-    })];
+    }));
+    if levels != LevelRange::IMPLIED {
+        changes.push(MetadataChange::NodeLevels { node: request.node, levels });
+    }
     // A new registration begins fenced: what the old incarnation led needs a new leader, or waits for a new epoch.
     changes.extend(elect_leaders::after_loss(state, request.node, request.may_lack));
     Ok(Decision { changes, reply: broker_epoch })

@@ -1,5 +1,6 @@
 //! The coordinators that have registered.
 
+use proto_types::feature::LevelRange;
 use proto_types::ids::{CoordinatorId, RegistrationEpoch};
 use proto_types::metadata::{CoordinatorRegistered, MetadataChange};
 use std::collections::BTreeMap;
@@ -11,6 +12,8 @@ pub struct Coordinator {
     pub registration: CoordinatorRegistered,
     /// Whether it is fenced: it owns no shard.
     pub fenced: bool,
+    /// The levels of `weir.version` that it supports.
+    pub levels: LevelRange,
 }
 
 /// All coordinators by id.
@@ -51,7 +54,15 @@ impl Coordinators {
     }
 
     pub(super) fn register(&mut self, registration: CoordinatorRegistered) {
-        self.by_id.insert(registration.coordinator, Coordinator { registration, fenced: false });
+        let (fenced, levels) = (false, LevelRange::IMPLIED);
+        self.by_id.insert(registration.coordinator, Coordinator { registration, fenced, levels });
+    }
+
+    /// Follows the registration that it is about.
+    pub(super) fn set_levels(&mut self, id: CoordinatorId, levels: LevelRange) {
+        if let Some(coordinator) = self.by_id.get_mut(&id) {
+            coordinator.levels = levels;
+        }
     }
 
     /// A change that was decided about an older registration says nothing about the newer one.
@@ -66,6 +77,10 @@ impl Coordinators {
     pub(super) fn to_changes(&self, changes: &mut Vec<MetadataChange>) {
         for (id, coordinator) in &self.by_id {
             changes.push(MetadataChange::CoordinatorRegistered(coordinator.registration.clone()));
+            if coordinator.levels != LevelRange::IMPLIED {
+                let (coordinator, levels) = (*id, coordinator.levels);
+                changes.push(MetadataChange::CoordinatorLevels { coordinator, levels });
+            }
             if coordinator.fenced {
                 changes.push(MetadataChange::CoordinatorFenced {
                     coordinator: *id,

@@ -1,5 +1,6 @@
 //! The storage nodes that have registered.
 
+use proto_types::feature::LevelRange;
 use proto_types::ids::{BrokerEpoch, NodeId};
 use proto_types::metadata::{MetadataChange, NodeRegistered};
 use std::collections::BTreeMap;
@@ -11,6 +12,8 @@ pub struct Node {
     pub registration: NodeRegistered,
     /// Whether it is fenced: it leads nothing and clients do not see it.
     pub fenced: bool,
+    /// The levels of `weir.version` that it supports.
+    pub levels: LevelRange,
 }
 
 /// All storage nodes by id.
@@ -51,7 +54,15 @@ impl Nodes {
     }
 
     pub(super) fn register(&mut self, registration: NodeRegistered) {
-        self.by_id.insert(registration.node, Node { registration, fenced: true });
+        let (fenced, levels) = (true, LevelRange::IMPLIED);
+        self.by_id.insert(registration.node, Node { registration, fenced, levels });
+    }
+
+    /// Follows the registration that it is about.
+    pub(super) fn set_levels(&mut self, node: NodeId, levels: LevelRange) {
+        if let Some(node) = self.by_id.get_mut(&node) {
+            node.levels = levels;
+        }
     }
 
     /// A change that was decided about an older registration says nothing about the newer one.
@@ -70,6 +81,9 @@ impl Nodes {
     pub(super) fn to_changes(&self, changes: &mut Vec<MetadataChange>) {
         for (id, node) in &self.by_id {
             changes.push(MetadataChange::NodeRegistered(node.registration.clone()));
+            if node.levels != LevelRange::IMPLIED {
+                changes.push(MetadataChange::NodeLevels { node: *id, levels: node.levels });
+            }
             if !node.fenced {
                 changes.push(MetadataChange::NodeFenced {
                     node: *id,

@@ -9,6 +9,7 @@ use controller_core::{Chance, ClusterState, Limits, invariants};
 use ghost::{Cause, Ghost};
 use proto_types::controller_api::*;
 use proto_types::error::{Reason, Rejection};
+use proto_types::feature::LevelRange;
 use proto_types::ids::*;
 use proto_types::metadata::*;
 use uuid::Uuid;
@@ -28,6 +29,7 @@ impl Cluster {
             chance: Chance::new(seed),
             limits: Limits::default(),
             cluster_id: "c".into(),
+            levels: LevelRange::IMPLIED,
         };
         Self {
             state: ClusterState::new(),
@@ -66,7 +68,12 @@ impl Cluster {
     }
 
     pub(crate) fn register(&mut self, id: i32, incarnation: u128) -> Result<BrokerEpoch, Rejection> {
-        let decision = plan::register_node(&self.state, &registration(id, incarnation), &self.inputs)?;
+        let decision = plan::register_node(
+            &self.state,
+            &registration(id, incarnation),
+            LevelRange::IMPLIED,
+            &self.inputs,
+        )?;
         Ok(self.commit(decision))
     }
 

@@ -107,8 +107,8 @@ impl Machine {
         let dead = Arc::new(AtomicBool::new(false));
         let (store, worker, queue) = LogStore::new(log);
         spawn(work(self.id, run.clone(), Arc::clone(&dead), worker, queue));
-        let (machine, view) = StateMachine::new(snapshots, ChangeRing::new(1_000));
         let config = run.config(self.id);
+        let (machine, view) = StateMachine::new(snapshots, ChangeRing::new(1_000), config.levels);
         let configured = run.initial_voters();
         let slot = Arc::new(RaftSlot::new(configured.keys().copied().collect(), peers.clone()));
         let carrier = SimCarrier { net: run.net.clone(), me: self.id, life: self.life };
@@ -141,6 +141,7 @@ impl Machine {
         let proposer_config = ProposerConfig {
             limits: config.plan_limits(),
             cluster_id: config.cluster_id.clone(),
+            levels: config.levels,
             queued_max: 100,
             per_batch_max: 4,
             request_bytes_max: 1 << 20,
