@@ -353,6 +353,12 @@ fn weir_moves_elects_drains_and_removes() {
     assert_eq!(status["nodes"].as_array().map(Vec::len), Some(3), "{status}");
     assert_eq!(status["quorum"]["controllers"].as_array().map(Vec::len), Some(3), "{status}");
 
+    let features = &weir_json(&at, &["feature", "describe"])[0];
+    let only = &features["features"][0];
+    assert_eq!((&only["feature"], &only["level"]), (&"weir.version".into(), &1.into()), "{features}");
+    let raised = weir_json(&at, &["feature", "upgrade", "weir.version=1"]);
+    assert_eq!(raised[0]["from"], 1, "as it is already: {raised:?}");
+
     // What cannot be is refused with what to do.
     for (args, code, said) in [
         (&["node", "drain", "3", "--plan"][..], 1, "start another node"),
@@ -361,6 +367,8 @@ fn weir_moves_elects_drains_and_removes() {
         (&["partition", "elect", "no-such:0"], 4, "weir topic list"),
         (&["controller", "remove", "7"], 4, "weir controller list"),
         (&["controller", "add", "1", "127.0.0.1:1"], 1, "has a vote already"),
+        (&["feature", "upgrade", "weir.version=2", "--plan"], 1, "supports level 1 only"),
+        (&["feature", "upgrade", "metadata.version=7"], 1, "has weir.version only"),
     ] {
         let (found, text) = refusal(&at, args);
         assert!(found == Some(code) && text.contains(said), "{args:?}: {found:?} {text}");

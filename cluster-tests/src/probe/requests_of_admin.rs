@@ -32,6 +32,7 @@ use kafka_wire_core::messages::list_partition_reassignments::{
 };
 use kafka_wire_core::messages::remove_raft_voter::RemoveRaftVoterRequest;
 use kafka_wire_core::messages::unregister_broker::UnregisterBrokerRequest;
+use kafka_wire_core::messages::update_features::{FeatureUpdateKey, UpdateFeaturesRequest};
 use uuid::Uuid;
 
 use super::requests::{Catalogue, NO_TOPIC, NO_TOPIC_ID};
@@ -51,6 +52,7 @@ pub(super) fn add(catalogue: &mut Catalogue<'_>) {
     reassignments(catalogue);
     cluster(catalogue);
     quorum(catalogue);
+    features(catalogue);
 }
 
 fn create_topics(catalogue: &mut Catalogue<'_>) {
@@ -419,4 +421,32 @@ fn quorum(catalogue: &mut Catalogue<'_>) {
         voter_id: 77,
         voter_directory_id: NO_TOPIC_ID,
     });
+}
+
+/// Of a feature that neither has: what Kafka has, Weir has not.
+fn features(catalogue: &mut Catalogue<'_>) {
+    let update = |max_version_level, upgrade_type| FeatureUpdateKey {
+        feature: "probe.version".into(),
+        max_version_level,
+        upgrade_type,
+        ..FeatureUpdateKey::default()
+    };
+    let request = |feature_updates| UpdateFeaturesRequest {
+        timeout_ms: 1000,
+        feature_updates,
+        ..UpdateFeaturesRequest::default()
+    };
+    catalogue.ask("valid", |_| request(vec![update(1, 1)]));
+    catalogue.ask("no features", |_| request(vec![]));
+    catalogue.ask("level 0", |_| request(vec![update(0, 1)]));
+    catalogue.ask("negative level", |_| request(vec![update(-1, 1)]));
+    catalogue.ask("feature twice", |_| request(vec![update(1, 1), update(2, 1)]));
+    catalogue.ask_in(1..=2, "downgrade", |_| request(vec![update(1, 2)]));
+    catalogue.ask_in(1..=2, "unknown type of an upgrade", |_| request(vec![update(1, 9)]));
+    catalogue.ask_in(1..=2, "validation only", |_| UpdateFeaturesRequest {
+        validate_only: true,
+        ..request(vec![update(1, 1)])
+    });
+    let lowered = FeatureUpdateKey { allow_downgrade: true, ..update(1, 1) };
+    catalogue.ask_in(0..=0, "downgrade allowed", |_| request(vec![lowered.clone()]));
 }

@@ -102,28 +102,7 @@ async fn a_rolling_upgrade_ends_with_a_new_level_and_an_old_build_does_not_come_
     assert_eq!(raised, Ok(ControllerReply::FeaturesUpdated));
     eventually("all are at level 2", || quorum.all().all(|one| level(&one.state()) == 2).then_some(())).await;
 
-    // An old build finds the level in its log, or is sent it, and stops.
-    quorum.adjust = old_build;
-    quorum.kill(3).await;
-    let why = match quorum.try_start(3).await {
-        Err(error) => error.to_string(),
-        Ok(handle) => {
-            let why = tokio::time::timeout(PATIENCE, handle.failed()).await.expect("it gives up");
-            handle.shutdown().await;
-            why
-        }
-    };
-    assert!(
-        why.contains("is at level 2 of weir.version, and this controller supports level 1 only"),
-        "{why}"
-    );
-    quorum.adjust = new_build;
-    quorum.start_one(3).await;
-    eventually("the new build is back", || {
-        let state = quorum.running[2].as_ref().expect("started").state();
-        (level(&state) == 2).then_some(())
-    })
-    .await;
+    an_old_build_stops_by_itself(&mut quorum, 3).await;
 
     // Nor does one get a vote.
     quorum.adjust = old_build;
@@ -138,6 +117,31 @@ async fn a_rolling_upgrade_ends_with_a_new_level_and_an_old_build_does_not_come_
     for id in [4, 3, 2, 1] {
         quorum.stop(id).await;
     }
+}
+
+/// It finds the level in its log, or is sent it. A new build goes on from there.
+async fn an_old_build_stops_by_itself(quorum: &mut Quorum, id: u64) {
+    quorum.adjust = old_build;
+    quorum.kill(id).await;
+    let why = match quorum.try_start(id).await {
+        Err(error) => error.to_string(),
+        Ok(handle) => {
+            let why = tokio::time::timeout(PATIENCE, handle.failed()).await.expect("it gives up");
+            handle.shutdown().await;
+            why
+        }
+    };
+    assert!(
+        why.contains("is at level 2 of weir.version, and this controller supports level 1 only"),
+        "{why}"
+    );
+    quorum.adjust = new_build;
+    quorum.start_one(id).await;
+    eventually("the new build is back", || {
+        let state = quorum.running[id as usize - 1].as_ref().expect("started").state();
+        (level(&state) == 2).then_some(())
+    })
+    .await;
 }
 
 /// Until the refusal is that of `who`: a controller that was just started may not answer yet.
