@@ -17,10 +17,11 @@ use crate::descriptors::Descriptors;
 use crate::disk::{Disk, LockGuard, OpenMode};
 use crate::error::{DataDirError, FileError};
 use crate::flushed_ends::{self, FlushedEnds};
+use crate::lost_disk::REPLACES_LOST_DISK;
 use crate::relocate;
 use crate::seal::SealQueue;
 
-const META_FILE: &str = "meta.properties";
+pub(crate) const META_FILE: &str = "meta.properties";
 const LOCK_FILE: &str = ".lock";
 const CLEAN_FILE: &str = "clean-shutdown";
 /// Holds the id of the machine's run in which the directory was last opened.
@@ -75,7 +76,8 @@ impl DataDir {
         let is_new = !entries.iter().any(|e| e.name == META_FILE);
         if is_new {
             let of_unfinished_format = |name: &str| {
-                name == flushed_ends::FILE_NAME || name.ends_with(TMP_SUFFIX) || name == LOCK_FILE
+                [flushed_ends::FILE_NAME, LOCK_FILE, REPLACES_LOST_DISK].contains(&name)
+                    || name.ends_with(TMP_SUFFIX)
             };
             if entries.iter().any(|e| !of_unfinished_format(&e.name) && e.name != "lost+found") {
                 return Err(DataDirError::Foreign { path: path.to_owned(), file: META_FILE });

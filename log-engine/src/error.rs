@@ -3,8 +3,11 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use uuid::Uuid;
+
 use crate::LogName;
 use crate::log::is_disk_full;
+use crate::lost_disk::REPLACES_LOST_DISK;
 
 /// An operation on a file failed.
 #[derive(Debug, thiserror::Error)]
@@ -32,11 +35,34 @@ pub enum DataDirError {
     #[error("data directory {} is in use by another process", path.display())]
     InUse { path: PathBuf },
     #[error(
-        "data directory {} is damaged: {reason}; restore the file from a backup, or move the directory away to start \
-         with an empty one",
-        path.display()
+        "data directory {} is damaged: {reason}; restore the file from a backup, or take the directory for lost: put an empty \
+         one in its place with a file named {} in it",
+        path.display(),
+        REPLACES_LOST_DISK
     )]
     Damaged { path: PathBuf, reason: String },
+    /// There is nothing where the node had a directory.
+    #[error(
+        "there is no data directory in {} (no meta.properties), but this node had {directory} there; see that its disk is \
+         mounted, or, if it is lost, put an empty directory there with a file named {} in it",
+        path.display(),
+        REPLACES_LOST_DISK
+    )]
+    Missing { path: PathBuf, directory: Uuid },
+    /// The node has gone on without it.
+    #[error(
+        "data directory {} ({directory}) was given up for lost, and the node has gone on without what it holds; put back the \
+         one that has replaced it, or an empty one with a file named {} in it",
+        path.display(),
+        REPLACES_LOST_DISK
+    )]
+    GivenUp { path: PathBuf, directory: Uuid },
+    #[error(
+        "{} says {word:?}, which is not the id of a data directory; leave the file empty, or write the ids of the lost \
+         directories into it",
+        path.display()
+    )]
+    BadNote { path: PathBuf, word: String },
     #[error(
         "data directory {} is not empty but was not made by Weir (it has no {file}); choose an empty directory",
         path.display()

@@ -44,6 +44,7 @@ mod log_flush;
 mod log_name;
 mod log_open;
 mod log_transactions;
+mod lost_disk;
 mod poison;
 mod reader;
 mod recovery;
@@ -76,6 +77,7 @@ pub use error::{
 pub use flush::{FlushDone, FlushHandle, Flusher};
 pub use log::{Appended, Log};
 pub use log_name::LogName;
+pub use lost_disk::{REPLACES_LOST_DISK, is_unused, lost_disk_note};
 pub use reader::{LogReader, LogSlice, SlicePart, TimestampOffset};
 pub use recovery::{RecoveryProgress, RecoveryReport, RecoveryWatch};
 pub use relocate::{LogMove, MovePace, settle_moves};

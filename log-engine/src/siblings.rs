@@ -1,8 +1,9 @@
 //! What a data directory remembers of all that its node has: their ids and paths. So a node that cannot read one of them can
-//! still say whose it is.
+//! still say whose it is, and one that finds nothing where it had one does not take the empty directory for a new one. Those that
+//! are lost ([`crate::lost_disk`]) are remembered too, without a path: the old disk must not come back.
 //!
 //! ```text
-//! <directory id> <path>
+//! <directory id> <path, none if it is lost>
 //! crc32c <of the lines above, hexadecimal>
 //! ```
 
@@ -19,7 +20,7 @@ const FILE_NAME: &str = "directories";
 const BYTES_MAX: u64 = 1 << 20;
 
 impl DataDir {
-    /// Writes down the node's data directories. A path with a line break is left out.
+    /// Writes down the node's data directories; those that are lost have an empty path. A path with a line break is left out.
     pub fn remember_siblings(&self, siblings: &[(Uuid, PathBuf)]) -> Result<(), FileError> {
         let text = encode(siblings);
         let path = self.path().join(FILE_NAME);
@@ -80,6 +81,7 @@ mod tests {
         let siblings = vec![
             (Uuid::from_u128(1), PathBuf::from("/disk 1/weir")),
             (Uuid::from_u128(2), PathBuf::from("b")),
+            (Uuid::from_u128(3), PathBuf::new()),
         ];
         let text = encode(&siblings);
         assert_eq!(decode(text.as_bytes()), Some(siblings));

@@ -37,26 +37,52 @@ fn lacks_unflushed(directories: &[DataDir], boot: Option<&str>) -> bool {
     lacking
 }
 
-/// Remembers the machine's run, and the node's directories, as soon as the node is registered.
+/// Remembers the machine's run, and the node's directories, as soon as the node is registered. What an operator has said of
+/// lost disks is done with when everything that was on them is missed.
 pub(crate) async fn remember(
     (directories, known): (Vec<DataDir>, Vec<(Uuid, PathBuf)>),
     mut broker_epoch: watch::Receiver<Option<BrokerEpoch>>,
+    mut lost_missed: watch::Receiver<bool>,
 ) {
     if broker_epoch.wait_for(Option::is_some).await.is_err() {
         return;
     }
-    let remembered = tokio::task::spawn_blocking(move || remember_all(&directories, &known));
-    if let Ok(Err(error)) = remembered.await {
+    let all = directories.clone();
+    let remembered =
+        tokio::task::spawn_blocking(move || (remember_siblings(&all, &known), remember_all(&all)));
+    let Ok((all_know, remembered)) = remembered.await else { return };
+    if let Err(error) = remembered {
         tracing::warn!(%error, "the next start will take the machine to have restarted");
+    }
+    if !all_know || lost_missed.wait_for(|missed| *missed).await.is_err() {
+        return;
+    }
+    let noted = tokio::task::spawn_blocking(move || remove_notes(&directories)).await;
+    if let Ok(Err(error)) = noted {
+        tracing::warn!(%error, "the next start will take the disk to have been replaced once more");
     }
 }
 
-/// The controllers know everything that the directories had to tell. Writes files.
-pub(crate) fn remember_all(directories: &[DataDir], known: &[(Uuid, PathBuf)]) -> Result<(), FileError> {
+/// Whether every directory knows all others, and which are lost. Writes files.
+pub(crate) fn remember_siblings(directories: &[DataDir], known: &[(Uuid, PathBuf)]) -> bool {
+    let mut all = true;
     for directory in directories {
         if let Err(error) = directory.remember_siblings(known) {
             tracing::warn!(%error, "if another data directory cannot be read, the next start will not know its id");
+            all = false;
         }
+    }
+    all
+}
+
+/// All directories know that lost ones were replaced, and nobody counts on what was on those. Removes files.
+pub(crate) fn remove_notes(directories: &[DataDir]) -> Result<(), FileError> {
+    directories.iter().try_for_each(DataDir::remove_lost_disk_note)
+}
+
+/// The controllers know everything that the directories had to tell. Writes files.
+pub(crate) fn remember_all(directories: &[DataDir]) -> Result<(), FileError> {
+    for directory in directories {
         if let Err(error) = directory.told_of_lost_ends() {
             tracing::warn!(%error, "the next start will report the lost ends of logs once more");
         }

@@ -13,7 +13,7 @@ use crate::published_image::PublishedImage;
 use proto_types::controller_api::{ControllerReply, ControllerRequest, LoseCopies};
 use proto_types::ids::{BrokerEpoch, NodeId, TopicPartition};
 use proto_types::metadata::PartitionState;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 use storage_node_core::image::ClusterImage;
@@ -43,6 +43,9 @@ pub(crate) struct Repairer {
     pub(crate) clock: Clock,
 }
 
+/// A damaged copy that nobody else leads is named after so long: others may be about to.
+const ALONE_MS: i64 = 30_000;
+
 /// When a copy may be given up again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Retry {
@@ -53,7 +56,7 @@ struct Retry {
 impl Repairer {
     /// Looks until it is dropped.
     pub(crate) async fn run(self) {
-        let mut retries = BTreeMap::new();
+        let (mut retries, mut alone) = (BTreeMap::new(), BTreeMap::new());
         loop {
             tokio::time::sleep(PAUSE).await;
             let now = self.clock.monotonic().0;
@@ -61,6 +64,15 @@ impl Repairer {
             let image = self.published.load();
             self.tidy_up(&image).await;
             let damaged = self.partitions.damaged();
+            let is_alone = |id| image.partition(id).is_some_and(|state| !is_repairable(self.me, state));
+            for id in newly_alone(&mut alone, &damaged, now, is_alone) {
+                tracing::error!(
+                    partition = %id,
+                    "the copy is damaged and no other replica can lead with all records: it stays offline; to go on \
+                     without them stop this node, have another replica lead (weir partition elect --unclean), and start \
+                     it again"
+                );
+            }
             let wanted: Vec<TopicPartition> = damaged
                 .into_iter()
                 .filter(|id| image.partition(*id).is_some_and(|state| is_repairable(self.me, state)))
@@ -128,6 +140,23 @@ impl Repairer {
     }
 }
 
+/// The damaged copies that have stayed as they are for a while because nobody else leads, each once. `since` says of each since
+/// when, or that it was named.
+fn newly_alone(
+    since: &mut BTreeMap<TopicPartition, Option<i64>>,
+    damaged: &[TopicPartition],
+    now: i64,
+    is_alone: impl Fn(TopicPartition) -> bool,
+) -> Vec<TopicPartition> {
+    let alone: BTreeSet<TopicPartition> = damaged.iter().copied().filter(|id| is_alone(*id)).collect();
+    since.retain(|id, _| alone.contains(id));
+    let for_a_while = |id: &TopicPartition| {
+        let first = since.entry(*id).or_insert(Some(now));
+        first.take_if(|first| now - *first >= ALONE_MS).is_some()
+    };
+    alone.into_iter().filter(for_a_while).collect()
+}
+
 /// Whether another node leads, which has everything that is committed.
 fn is_repairable(me: NodeId, state: &PartitionState) -> bool {
     state.replicas.contains(&me) && state.leader.is_some_and(|leader| leader != me)
@@ -143,7 +172,25 @@ fn is_replaced(me: NodeId, state: &PartitionState) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use proto_types::ids::{LeaderEpoch, PartitionEpoch};
+    use proto_types::ids::{LeaderEpoch, PartitionEpoch, TopicId};
+    use proto_types::metadata::topic_partition;
+
+    #[test]
+    fn what_nobody_else_leads_is_named_once_and_not_at_once() {
+        let [one, two] = [0, 1].map(|index| topic_partition(TopicId(uuid::Uuid::from_u128(1)), index));
+        let mut since = BTreeMap::new();
+        let mut look = |now, damaged: &[TopicPartition]| {
+            newly_alone(&mut since, damaged, now, |id| id == one || now == ALONE_MS)
+        };
+        assert_eq!(look(0, &[one, two]), []);
+        assert_eq!(look(ALONE_MS - 1, &[one, two]), []);
+        assert_eq!(look(ALONE_MS, &[one, two]), [one], "the other one was not alone for long");
+        assert_eq!(look(3 * ALONE_MS, &[one, two]), []);
+        // Mended, and damaged once more.
+        assert_eq!(look(4 * ALONE_MS, &[]), []);
+        assert_eq!(look(5 * ALONE_MS, &[one]), []);
+        assert_eq!(look(6 * ALONE_MS, &[one]), [one]);
+    }
 
     #[test]
     fn only_under_another_leader() {

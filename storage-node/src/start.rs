@@ -159,12 +159,11 @@ fn run(
     let file_configs = file_configs(&config, &kafka);
     let published = Arc::new(PublishedImage::default());
     let (stopping, broker_epoch) = (watch::Sender::new(false), watch::Sender::new(None));
-    tokio::spawn(boot::remember(directories.to_remember(), broker_epoch.subscribe()));
     let Replicating { replication, throttle, proposer } =
         replicate(&config, &data, &published, &broker_epoch, &client, clock, &metrics.replication);
-    let counted = (metrics.partitions, metrics.cleaner);
+    let (to_remember, counted) = (directories.to_remember(), (metrics.partitions, metrics.cleaner));
     let partitions = start_partitions(&config, &file_configs, directories, clock, counted, replication)?;
-
+    tokio::spawn(boot::remember(to_remember, broker_epoch.subscribe(), partitions.watch_lost_missed()));
     let (mut following, lost_copies) =
         look_after(&config, &partitions, &published, &client, &broker_epoch, clock, proposer);
     serve_daemons(&config, &partitions, clock, (&shard_logs, &lane_server), metrics.replication, throttle);
@@ -393,6 +392,7 @@ fn start_partitions(
         cleaner_metrics: metrics.1,
         replication,
         offline: directories.offline,
+        replaces_lost_disk: directories.replaces_lost_disk,
     };
     Partitions::start(config, directories.open)
         .map_err(|error| StartError::Thread { name: "partitions", error })

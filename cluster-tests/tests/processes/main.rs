@@ -8,6 +8,7 @@ mod full_disk;
 mod group_members;
 mod groups_cli;
 mod kill9;
+mod lost_disk;
 mod proof_of_death;
 mod repair;
 mod replication;

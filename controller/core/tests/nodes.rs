@@ -4,7 +4,7 @@ mod cluster;
 
 use cluster::{Cluster, assigned, ids, refused, registration, topic};
 use controller_core::plan;
-use proto_types::controller_api::AllocateProducerIds;
+use proto_types::controller_api::{AllocateProducerIds, MayLack};
 use proto_types::error::Reason;
 use proto_types::feature::LevelRange;
 use proto_types::ids::*;
@@ -86,6 +86,13 @@ fn an_id_with_lost_directories_is_free_after_removal() {
         refused(plan::register_node(&cluster.state, &new_disk, LevelRange::IMPLIED, &cluster.inputs));
     assert_eq!(reason, Reason::DuplicateNodeId);
     assert!(message.contains("reassign what node 3 holds and remove it"), "{message}");
+    let lost = cluster.state.nodes().get(NodeId(3)).expect("registered").registration.directories.clone();
+    assert!(lost.iter().all(|dir| message.contains(&dir.0.to_string())), "it names them: {message}");
+    // The operator gives the old ones up: it is the same node, with nothing that counts.
+    let mut replaced = new_disk.clone();
+    replaced.directories.extend(lost);
+    replaced.may_lack = MayLack::Anything;
+    plan::register_node(&cluster.state, &replaced, &cluster.inputs).expect("it names all that it had");
     cluster.reassign("t", 0, Some(&[1, 2, 4])).expect("begun");
     cluster.propose("t", 0, &[1, 2, 4]).expect("completes without node 3");
     let old = cluster.epoch(3);

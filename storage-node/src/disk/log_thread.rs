@@ -312,7 +312,7 @@ impl Running {
         self.directory_metrics.set_offline(reason);
         tracing::error!(
             path = %self.thread.data.path().display(), reason, partitions = self.slots.len(),
-            "the data directory is offline; replace the disk or repair it, and start the node again"
+            "the data directory is offline; when its disk is repaired or replaced (docs/damage.md), start the node again"
         );
         let ids: Vec<_> = self.slots.keys().copied().collect();
         for id in ids {

@@ -5,6 +5,7 @@
 //! failed, so that clients get a storage error and not a wrong answer; [`Partitions::reopen_failed`] tries it again. So it
 //! does with one that has met a full disk. One that takes long to open is listed so until it is open (`open`).
 
+mod lost_disk;
 mod moves;
 mod open;
 mod reopen;
@@ -105,6 +106,8 @@ pub(crate) struct PartitionsConfig {
     pub(crate) replication: Arc<Replication>,
     /// Data directories that could not be opened.
     pub(crate) offline: Vec<OfflineDirectory>,
+    /// A data directory has taken the place of a lost one.
+    pub(crate) replaces_lost_disk: bool,
 }
 
 /// What is known of a partition on this node.
@@ -131,6 +134,8 @@ pub(crate) struct Partitions {
     offline: Mutex<BTreeSet<TopicPartition>>,
     /// Copies whose records are known to be damaged.
     damaged: Mutex<BTreeSet<TopicPartition>>,
+    /// Whether all copies that were on a lost disk are noted as such; also where no disk is lost.
+    lost_missed: watch::Sender<bool>,
     /// Copies that could not be opened for the moment.
     retries: reopen::Retries,
     /// Copies that take long to open.
@@ -203,6 +208,7 @@ impl Partitions {
             .map_err(std::io::Error::other)?;
         let copies = RwLock::default();
         let placed = Mutex::new(placed);
+        let lost_missed = watch::Sender::new(!config.replaces_lost_disk);
         let healthy = watch::Sender::new(true);
         let cleaner = Cleaner::new(config.clock, config.cleaner_metrics.clone());
         let partitions = Arc::new(Self {
@@ -213,6 +219,7 @@ impl Partitions {
             placed,
             offline: Mutex::default(),
             damaged: Mutex::default(),
+            lost_missed,
             retries: reopen::Retries::default(),
             late: open::Late::default(),
             aside: Mutex::new(aside),
@@ -336,6 +343,7 @@ impl Partitions {
         for &id in &settings_changed {
             done.extend(self.change_settings(image, id, Configs::Stricter));
         }
+        self.miss_lost_copies(&changes).await;
         for change in changes {
             match change {
                 CopyChange::Open(local) if self.is_offline(local.id) || self.is_late(local.id) => {

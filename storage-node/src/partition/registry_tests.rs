@@ -70,14 +70,15 @@ impl World {
 
     /// In the first so many of two directories, before it has heard anything of the cluster.
     fn start_in(disk: Arc<dyn Disk>, directories: usize, limits: PartitionLimits) -> Self {
-        Self::start_beside(disk, directories, &[], limits)
+        Self::start_beside(disk, directories, &[], false, limits)
     }
 
-    /// The same, and others that cannot be opened.
+    /// The same, and others that cannot be opened; or one of them has taken the place of a lost one.
     fn start_beside(
         disk: Arc<dyn Disk>,
         directories: usize,
         offline: &[&str],
+        replaces_lost_disk: bool,
         limits: PartitionLimits,
     ) -> Self {
         let options = |path: &Path| DataDirOptions {
@@ -104,6 +105,7 @@ impl World {
                 .iter()
                 .map(|path| OfflineDirectory { path: path.into(), reason: "it is damaged".into() })
                 .collect(),
+            replaces_lost_disk,
         };
         let partitions = Partitions::start(config, data).unwrap();
         Self { partitions, clock, image: ClusterImage::empty() }
@@ -360,7 +362,7 @@ async fn what_lies_in_a_directory_that_cannot_be_opened_is_offline_and_made_anew
     let id = topic_partition(topic_id(1), second);
     world.partitions.close().await;
     drop(world);
-    let mut world = World::start_beside(at(), 1, &["more-data"], PartitionLimits::default());
+    let mut world = World::start_beside(at(), 1, &["more-data"], false, PartitionLimits::default());
     world.apply(&World::first_changes(2, &[])).await;
     assert!(matches!(world.partitions.get(id), Lookup::Failed));
     assert_eq!(world.partitions.failed(), [id], "it resigns, if it leads");
@@ -383,6 +385,79 @@ async fn what_lies_in_a_directory_that_cannot_be_opened_is_offline_and_made_anew
     drop(world);
     let world = both(3).await;
     assert_eq!(world.read(second), [(0, value(1, 0))]);
+    world.partitions.close().await;
+}
+
+/// Removes all that is in a folder, for good.
+fn wipe(disk: &SimDisk, folder: &Path) {
+    for entry in disk.list(folder).unwrap() {
+        let path = folder.join(&entry.name);
+        if entry.is_dir {
+            wipe(disk, &path);
+            disk.remove_dir(&path).unwrap();
+        } else {
+            disk.remove_file(&path).unwrap();
+        }
+    }
+    disk.sync_dir(folder).unwrap();
+}
+
+/// What the cluster believes to be here is not an empty log.
+#[tokio::test]
+async fn what_was_on_a_lost_disk_is_not_made_anew_before_it_is_given_up() {
+    let disk = SimDisk::new(1);
+    let at = || Arc::clone(&disk) as Arc<dyn Disk>;
+    let world = World::open_in(at(), 2, 1, PartitionLimits::default(), &[]).await;
+    for partition in 0..2 {
+        world.produce(partition, Acks::All, 1, 0).await.unwrap();
+    }
+    let second = (0..2).find(|partition| world.handle(*partition).directory() == 1).unwrap();
+    let id = topic_partition(topic_id(1), second);
+    world.partitions.close().await;
+    drop(world);
+    let folder = Path::new("more-data");
+    wipe(&disk, folder);
+
+    // Which of two directories had it nobody knows.
+    let mut world = World::start_beside(at(), 1, &["other"], true, PartitionLimits::default());
+    world.apply(&World::first_changes(2, &[])).await;
+    assert_eq!((world.partitions.failed(), world.partitions.damaged()), (vec![id], vec![]));
+    assert!(!*world.partitions.watch_lost_missed().borrow());
+    world.partitions.close().await;
+    drop(world);
+
+    // The process may end whenever it likes.
+    for (run, replaces_lost_disk) in [true, true, false].into_iter().enumerate() {
+        let limits = PartitionLimits::default();
+        let mut world = World::start_beside(at(), 2, &[], replaces_lost_disk, limits);
+        world.apply(&World::first_changes(3, &[])).await;
+        assert_eq!(world.partitions.failed(), [id], "run {run}: it resigns, if it leads");
+        assert_eq!(world.partitions.damaged(), [id], "run {run}: it is to begin anew from a leader");
+        assert!(*world.partitions.watch_lost_missed().borrow());
+        assert_eq!(world.read(1 - second), [(0, value(1, 0))]);
+        // Nobody else leads: it stays as it is.
+        world.partitions.restart_copy(&world.image, id).await.unwrap();
+        assert_eq!(world.partitions.damaged(), [id]);
+        world.partitions.close().await;
+        drop(world);
+        disk.crash_at(disk.ops() + 1);
+        disk.restart();
+    }
+
+    // Another one does, and counts on nothing of it. And what is placed here from now on is new.
+    let mut world = World::start_beside(at(), 2, &[], false, PartitionLimits::default());
+    world.apply(&World::first_changes(4, &[])).await;
+    let state = world.image.partition(id).unwrap().as_ref().clone();
+    let led = PartitionState { leader: Some(NodeId(2)), isr: vec![NodeId(2)], ..state };
+    let led = PartitionState { replicas: vec![NodeId(2), NodeId(1)], leader_epoch: LeaderEpoch(5), ..led };
+    let led = PartitionState { partition_epoch: PartitionEpoch(200), ..led };
+    let new = topic_partition(topic_id(1), PARTITIONS);
+    let changes = [(id, led.clone()), (new, led)];
+    world.apply(&changes.map(|(partition, state)| MetadataChange::PartitionSet { partition, state })).await;
+    assert!(matches!(world.partitions.get(new), Lookup::Open(_)));
+    world.partitions.restart_copy(&world.image, id).await.unwrap();
+    assert_eq!(world.partitions.damaged(), []);
+    assert_eq!(world.handle(second).view().end, Offset(0));
     world.partitions.close().await;
 }
 

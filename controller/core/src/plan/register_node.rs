@@ -131,14 +131,15 @@ fn check_directories(state: &ClusterState, request: &RegisterNode) -> Result<(),
             );
             return reject(Reason::DuplicateNodeId, message);
         }
-        let missing = node.registration.directories.iter().find(|dir| !distinct.contains(dir));
-        if id == request.node
-            && let Some(directory) = missing
-        {
+        let missing = || node.registration.directories.iter().filter(|dir| !distinct.contains(dir));
+        if id == request.node && missing().next().is_some() {
+            let missing = missing().map(|dir| dir.0.to_string()).collect::<Vec<_>>().join(", ");
             let message = format!(
-                "Node {id} is registered with data directory {directory}, which the process that wants to join does \
-                 not have. Give it its directories back. If they are lost, give the new process an unused node id; or \
-                 reassign what node {id} holds and remove it, then the id is free again."
+                "Node {id} is registered with data directories that the process that wants to join does not have: \
+                 {missing}. Give it its directories back. If they are lost for good, write their ids into a file named \
+                 replaces-lost-disk in the new, empty data directory; what nobody else has of what they held is lost then. \
+                 Or give the new process an unused node id; or reassign what node {id} holds and remove it, then the id is \
+                 free again."
             );
             return reject(Reason::DuplicateNodeId, message);
         }
