@@ -6,10 +6,15 @@
 use bytes::Bytes;
 use controller::ControllerHandle;
 use kafka_wire::{Client, ClientConfig, HostPort};
+use kafka_wire_core::messages::alter_replica_log_dirs::{
+    AlterReplicaLogDir, AlterReplicaLogDirTopic, AlterReplicaLogDirsRequest,
+};
 use kafka_wire_core::messages::create_partitions::{CreatePartitionsRequest, CreatePartitionsTopic};
 use kafka_wire_core::messages::create_topics::{CreatableTopic, CreateTopicsRequest};
 use kafka_wire_core::messages::delete_topics::{DeleteTopicState, DeleteTopicsRequest};
 use kafka_wire_core::messages::describe_configs::{DescribeConfigsRequest, DescribeConfigsResource};
+use kafka_wire_core::messages::describe_log_dirs::DescribeLogDirsRequest;
+use kafka_wire_core::messages::fetch::{FetchPartition, FetchRequest, FetchTopic, ReplicaState};
 use kafka_wire_core::messages::incremental_alter_configs::{
     AlterConfigsResource, AlterableConfig, IncrementalAlterConfigsRequest,
 };
@@ -23,7 +28,7 @@ use quic_transport::testing::TestCluster;
 use records::BatchBuilder;
 use std::collections::BTreeSet;
 use std::net::{SocketAddr, UdpSocket};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 use storage_node::NodeHandle;
 use storage_node::config::{Certificates, ControllerAddress, Listener};
@@ -41,10 +46,16 @@ struct Cluster {
     controllers: Vec<Option<ControllerHandle>>,
     nodes: Vec<Option<NodeHandle>>,
     addresses: Vec<SocketAddr>,
+    /// Of each node.
+    directories: usize,
 }
 
 impl Cluster {
     async fn start(controllers: usize, nodes: usize) -> Self {
+        Self::start_with(controllers, nodes, 1).await
+    }
+
+    async fn start_with(controllers: usize, nodes: usize, directories: usize) -> Self {
         let ports = free_udp_ports(controllers);
         let voter = |(i, port): (usize, &u16)| controller::Voter {
             id: i as u64 + 1,
@@ -57,6 +68,7 @@ impl Cluster {
             controllers: (0..controllers).map(|_| None).collect(),
             nodes: (0..nodes).map(|_| None).collect(),
             addresses: vec![SocketAddr::from(([127, 0, 0, 1], 0)); nodes],
+            directories,
         };
         for i in 0..controllers {
             cluster.start_controller(i).await;
@@ -106,7 +118,7 @@ impl Cluster {
         let mut config = storage_node::Config {
             cluster_id: CLUSTER.to_owned(),
             node_id: id,
-            data_dirs: vec![data_dir(self.dir.path(), i)],
+            data_dirs: self.data_dirs(i),
             controllers: self.voters.iter().map(address).collect(),
             // The same port after a restart, so that clients find the node again.
             listeners: vec![Listener { name: "PLAINTEXT".into(), bind: self.addresses[i], advertised: None }],
@@ -121,6 +133,12 @@ impl Cluster {
         config.data.bind = any_port;
         config.http.enabled = false;
         config
+    }
+
+    fn data_dirs(&self, i: usize) -> Vec<PathBuf> {
+        let first = data_dir(self.dir.path(), i);
+        let more = (1..self.directories).map(|n| first.with_extension(n.to_string()));
+        std::iter::once(first.clone()).chain(more).collect()
     }
 
     async fn stop_controller(&mut self, i: usize) {
@@ -164,7 +182,7 @@ impl Cluster {
     }
 }
 
-fn data_dir(dir: &Path, i: usize) -> std::path::PathBuf {
+fn data_dir(dir: &Path, i: usize) -> PathBuf {
     dir.join(format!("data-{}", i + 1))
 }
 
@@ -405,5 +423,87 @@ async fn a_copied_data_directory_is_refused() {
     let failure = tokio::time::timeout(PATIENCE, node.ready()).await.expect("refused in time").unwrap_err();
     assert!(failure.to_string().contains("data directory"), "{failure}");
     node.shutdown().await;
+    cluster.stop().await;
+}
+
+/// The directories that hold the topic's partition 0: the one that serves it, and the one that it moves to.
+async fn homes(client: &Client, topic: &str) -> (Option<PathBuf>, Option<PathBuf>) {
+    let response = client.call(&DescribeLogDirsRequest { topics: None }).await.unwrap();
+    let of = |is_future_key: bool| {
+        let has = response.results.iter().find(|dir| {
+            let topics = dir.topics.iter().filter(|described| *described.name == *topic);
+            topics
+                .flat_map(|topic| &topic.partitions)
+                .any(|partition| partition.is_future_key == is_future_key)
+        });
+        has.map(|dir| PathBuf::from(&*dir.log_dir))
+    };
+    (of(false), of(true))
+}
+
+/// The values of partition 0 with their offsets, as a consumer reads them.
+async fn values(client: &Client, topic: &str, count: usize) -> Vec<(i64, String)> {
+    let described = describe(client, topic).await;
+    let (topic_id, mut found) = (described.topic_id, Vec::new());
+    while found.len() < count {
+        let partition = FetchPartition {
+            fetch_offset: found.last().map_or(0, |(offset, _)| offset + 1),
+            partition_max_bytes: 1 << 20,
+            ..FetchPartition::default()
+        };
+        let request = FetchRequest {
+            replica_state: ReplicaState { replica_id: -1, replica_epoch: -1 },
+            max_wait_ms: 1_000,
+            max_bytes: 1 << 20,
+            topics: vec![FetchTopic { topic: topic.into(), topic_id, partitions: vec![partition] }],
+            ..FetchRequest::default()
+        };
+        let mut response = client.call_node(1, &request).await.unwrap();
+        let data = response.responses.remove(0).partitions.remove(0);
+        assert_eq!(data.error_code, ErrorCode::None);
+        let Some(Records::Bytes(bytes)) = data.records else { panic!("no records") };
+        for batch in records::batches(&bytes) {
+            for record in batch.unwrap().records(1 << 20).unwrap().iter() {
+                let record = record.unwrap();
+                found.push((record.offset, String::from_utf8(record.value.unwrap().to_vec()).unwrap()));
+            }
+        }
+    }
+    found
+}
+
+/// KIP-113 from end to end: under acks=all, to another disk and back.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_copy_moves_between_the_directories_of_its_node_under_load() {
+    let mut cluster = Cluster::start_with(1, 1, 2).await;
+    let client = cluster.client(0).await;
+    create_topic(&client, "t", 1).await;
+    let (mut written, padding) = (Vec::new(), "x".repeat(50_000));
+    for _ in 0..2 {
+        let (Some(from), None) = homes(&client, "t").await else { panic!("it is in no directory, or moves") };
+        let to = cluster.data_dirs(0).into_iter().find(|dir| *dir != from).unwrap();
+        let topics = vec![AlterReplicaLogDirTopic { name: "t".into(), partitions: vec![0] }];
+        let dir = AlterReplicaLogDir { path: to.to_str().unwrap().into(), topics };
+        let response = client.call(&AlterReplicaLogDirsRequest { dirs: vec![dir] }).await.unwrap();
+        assert_eq!(response.results[0].partitions[0].error_code, ErrorCode::None);
+        let mut after = 0;
+        while after < 20 {
+            let value = format!("{}-{padding}", written.len());
+            written.push((produce_soon(&client, "t", &value).await, value));
+            let now = homes(&client, "t").await;
+            after += usize::from(now == (Some(to.clone()), None));
+        }
+    }
+    // Who was told of a refusal in the middle of it may have written twice: nothing is lost, and all keeps its place.
+    let last = written.last().unwrap().0;
+    let found = values(&client, "t", usize::try_from(last).unwrap() + 1).await;
+    assert!(written.is_sorted_by(|a, b| a.0 < b.0));
+    for record in &written {
+        assert_eq!(found[usize::try_from(record.0).unwrap()], *record);
+    }
+    cluster.stop_node(0).await;
+    cluster.start_node(0).await;
+    let client = cluster.client(0).await;
+    assert_eq!(produce_soon(&client, "t", "more").await, last + 1);
     cluster.stop().await;
 }
