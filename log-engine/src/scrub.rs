@@ -77,11 +77,6 @@ impl WrittenSegment {
         self.0.segment.base_offset()
     }
 
-    /// Bytes of records.
-    pub fn size_bytes(&self) -> u64 {
-        self.0.segment.state().read().size
-    }
-
     /// Reads all of it. `index_interval_bytes` is for indexes that must be built anew. `pace` is told of bytes before
     /// they are read, waits as long as it likes, and ends the walk by `false`.
     pub fn scrub(

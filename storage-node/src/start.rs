@@ -63,7 +63,7 @@ pub async fn start(config: Config) -> Result<NodeHandle, StartError> {
         return Err(crate::config::ConfigError::Invalid(faults).into());
     }
     let mut registry = Registry::default();
-    let metrics = Metrics::register(&mut registry);
+    let metrics = Metrics::register(&mut registry, &config);
     let credentials = load_credentials(&config)?;
     let shares = DescriptorShares::of(&config);
     let directories = open_directories(&config, shares).await?;
@@ -117,13 +117,13 @@ struct Metrics {
 }
 
 impl Metrics {
-    fn register(registry: &mut Registry) -> Self {
+    fn register(registry: &mut Registry, config: &Config) -> Self {
         ProcessCollector::register(registry);
         Self {
             node: Arc::new(NodeMetrics::register(registry)),
             wire: WireMetrics::new(registry),
             partitions: PartitionMetrics::register(registry),
-            cleaner: CleanerMetrics::register(registry),
+            cleaner: CleanerMetrics::register(registry, config.limits.compaction_metrics_partitions_max),
             replication: ReplicationMetrics::register(registry),
             transport: TransportMetrics::register(registry.sub_registry_with_prefix("weir_storage_node")),
         }

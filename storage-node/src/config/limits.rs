@@ -47,6 +47,8 @@ pub struct Limits {
     pub scrub_bytes_per_second: u64,
     /// From the beginning of one such look at everything to that of the next.
     pub scrub_period_ms: u64,
+    /// Compacted partitions whose dirtiness is told one by one, the dirtiest first; 0 tells of all together only.
+    pub compaction_metrics_partitions_max: usize,
     /// Writes that may wait for one data directory.
     pub write_queue_events_max: usize,
     /// Bytes of writes that may wait for one data directory.
@@ -127,6 +129,8 @@ impl Default for Limits {
             // A hundredth of what a disk can, and 5 TB a week.
             scrub_bytes_per_second: 8 << 20,
             scrub_period_ms: 7 * 24 * 3_600_000,
+            // A hundred bytes each in every scrape.
+            compaction_metrics_partitions_max: 1_000,
             write_queue_events_max: 10_000,
             // More than one request of the largest size, many of the usual ones.
             write_queue_bytes_max: 128 << 20,

@@ -217,8 +217,7 @@ impl Shared {
             let dirtiness = handle.reader().dirtiness(&data, bound, handle.believed_ms(), &policy);
             jobs.push(Job { handle, bound, dirtiness });
         }
-        let ratios = jobs.iter().map(|job| (&job.handle, job.dirtiness.ratio()));
-        self.metrics.set_dirty_ratios(ratios);
+        self.metrics.set_dirtiness(jobs.iter().map(|job| (&job.handle, &job.dirtiness)));
         self.metrics.set_uncleanable(self.board.set_aside(now));
         Some(jobs)
     }

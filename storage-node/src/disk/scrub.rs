@@ -175,6 +175,10 @@ impl<C: Copies> Scrubber<C> {
     /// Looks at all segments of a copy, until one is damaged.
     fn scrub(&self, copy: &PartitionHandle, pace: &mut dyn FnMut(u64) -> bool) {
         let interval = copy.settings().log.index_interval_bytes;
+        let pace: &mut dyn FnMut(u64) -> bool = &mut |bytes| {
+            self.metrics.on_scrubbed(bytes);
+            pace(bytes)
+        };
         for segment in copy.reader().written_segments() {
             match segment.scrub(&self.data, interval, pace) {
                 Ok(Scrubbed::Stopped) => return,
@@ -194,7 +198,6 @@ impl<C: Copies> Scrubber<C> {
                 tracing::warn!(%partition, segment = segment.base_offset(), "indexes had rotted and were built anew");
             }
         }
-        self.metrics.on_scrubbed(segment.size_bytes());
     }
 
     /// A segment that is not what it was, or that the device does not give back, makes the copy useless. A node that

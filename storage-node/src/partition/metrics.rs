@@ -132,6 +132,11 @@ impl PartitionMetrics {
         self.scrubbed_bytes.inc_by(bytes);
     }
 
+    #[cfg(test)]
+    pub(crate) fn scrubbed_bytes(&self) -> u64 {
+        self.scrubbed_bytes.get()
+    }
+
     pub(crate) fn on_damaged_segment(&self) {
         self.damaged_segments.inc();
     }

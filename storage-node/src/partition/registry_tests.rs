@@ -905,8 +905,8 @@ async fn damage_that_a_reader_met_is_looked_at_in_the_middle_of_a_regular_scrub(
     let handle = world.handle(1);
     let log = Path::new("data").join(handle.id().to_string()).join("00000000000000000000.log");
     disk.flip_bit(&log, 70, 2);
-    // Long enough for the pass to be at work: it has more than a minute to go at a byte a second.
-    tokio::time::sleep(Duration::from_secs(1)).await;
+    // It has more than a minute to go then, at a byte a second.
+    eventually("the pass is at work", || world.partitions.metrics().scrubbed_bytes() > 0).await;
     assert_ne!(handle.view().standing, Standing::Failed, "the pass is still far from it");
     let error = handle.reader().read_checked(0, 1 << 20, 1, true).expect_err("damaged");
     handle.on_read_error(&error);

@@ -1,9 +1,11 @@
 //! What is counted about compaction.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use log_engine::CompactionCounts;
+use log_engine_core::compact::Dirtiness;
 use parking_lot::Mutex;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
@@ -13,9 +15,6 @@ use prometheus_client::registry::Registry;
 
 use super::board::SetAside;
 use crate::partition::PartitionHandle;
-
-/// Partitions that are told by name: the dirtiest.
-const DIRTIEST_MAX: usize = 20;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct PartitionLabel {
@@ -34,18 +33,21 @@ pub(crate) struct CleanerMetrics {
     bytes_in: Counter,
     bytes_out: Counter,
     seconds: Counter<f64, AtomicU64>,
+    dirty_bytes: Gauge,
     dirty_ratio_max: Gauge<f64, AtomicU64>,
+    /// So many partitions are told by name: the dirtiest.
+    partitions_max: usize,
     dirty_ratio: Family<PartitionLabel, Gauge<f64, AtomicU64>>,
     /// Those that have a series in it.
-    dirtiest: Arc<Mutex<Vec<PartitionLabel>>>,
+    dirtiest: Arc<Mutex<HashSet<PartitionLabel>>>,
     uncleanable: Gauge,
     uncleanable_seconds: Gauge<f64, AtomicU64>,
 }
 
 impl CleanerMetrics {
-    /// Registers all of them.
-    pub(crate) fn register(registry: &mut Registry) -> Self {
-        let metrics = Self::default();
+    /// Registers all of them. Of so many partitions it is told how dirty each is.
+    pub(crate) fn register(registry: &mut Registry, partitions_max: usize) -> Self {
+        let metrics = Self { partitions_max, ..Self::default() };
         let sub = registry.sub_registry_with_prefix("weir_storage_node_compaction");
         sub.register("passes", "Passes over a partition, finished or not", metrics.passes.clone());
         sub.register(
@@ -70,6 +72,11 @@ impl CleanerMetrics {
             "seconds",
             "Time spent in passes, waits for the rate limit included",
             metrics.seconds.clone(),
+        );
+        sub.register(
+            "dirty_bytes",
+            "Bytes that could be compacted and are not, of all partitions",
+            metrics.dirty_bytes.clone(),
         );
         sub.register(
             "dirty_ratio_max",
@@ -112,27 +119,32 @@ impl CleanerMetrics {
     }
 
     /// Tells how dirty partitions are: of all that are compacted, in any order.
-    pub(super) fn set_dirty_ratios<'a>(&self, all: impl Iterator<Item = (&'a PartitionHandle, f64)>) {
-        let mut all: Vec<_> = all.collect();
-        all.sort_unstable_by(|a, b| b.1.total_cmp(&a.1));
-        self.dirty_ratio_max.set(all.first().map_or(0.0, |first| first.1));
-        all.truncate(DIRTIEST_MAX);
-        let label = |handle: &PartitionHandle| PartitionLabel {
+    pub(super) fn set_dirtiness<'a>(&self, all: impl Iterator<Item = (&'a PartitionHandle, &'a Dirtiness)>) {
+        self.set_dirtiest(all.collect(), |handle| PartitionLabel {
             topic: handle.settings().topic_name.clone(),
             partition: handle.id().partition.0,
-        };
-        self.set_dirtiest(all.into_iter().map(|(handle, ratio)| (label(handle), ratio)).collect());
+        });
     }
 
-    fn set_dirtiest(&self, now: Vec<(PartitionLabel, f64)>) {
+    fn set_dirtiest<P>(&self, mut all: Vec<(P, &Dirtiness)>, label: impl Fn(&P) -> PartitionLabel) {
+        let bytes = all.iter().map(|(_, dirtiness)| dirtiness.dirty_bytes).sum::<u64>();
+        self.dirty_bytes.set(i64::try_from(bytes).unwrap_or(i64::MAX));
+        all.sort_unstable_by(|a, b| b.1.ratio().total_cmp(&a.1.ratio()));
+        self.dirty_ratio_max.set(all.first().map_or(0.0, |first| first.1.ratio()));
+        all.truncate(self.partitions_max);
         let mut before = self.dirtiest.lock();
-        for (label, ratio) in &now {
-            self.dirty_ratio.get_or_create(label).set(*ratio);
-        }
-        for gone in before.iter().filter(|before| !now.iter().any(|(label, _)| label == *before)) {
+        let now: HashSet<PartitionLabel> = all
+            .iter()
+            .map(|(partition, dirtiness)| {
+                let label = label(partition);
+                self.dirty_ratio.get_or_create(&label).set(dirtiness.ratio());
+                label
+            })
+            .collect();
+        for gone in before.difference(&now) {
             self.dirty_ratio.remove(gone);
         }
-        *before = now.into_iter().map(|(label, _)| label).collect();
+        *before = now;
     }
 
     pub(super) fn set_uncleanable(&self, aside: SetAside) {
@@ -145,20 +157,29 @@ impl CleanerMetrics {
 mod tests {
     use super::*;
 
+    fn dirtiness(clean_bytes: u64, dirty_bytes: u64) -> Dirtiness {
+        Dirtiness { from: 0, until: 0, segments: 0, clean_bytes, dirty_bytes, due: false }
+    }
+
     #[test]
-    fn only_the_dirtiest_have_a_series() {
+    fn so_many_of_the_dirtiest_have_a_series_and_all_together_have_one() {
         let mut registry = Registry::default();
-        let metrics = CleanerMetrics::register(&mut registry);
-        let label = |partition| PartitionLabel { topic: "t".into(), partition };
-        metrics.set_dirtiest(vec![(label(0), 0.5), (label(1), 0.25)]);
-        metrics.set_dirtiest(vec![(label(2), 0.75), (label(0), 0.125)]);
+        let metrics = CleanerMetrics::register(&mut registry, 2);
+        let label = |partition: &i32| PartitionLabel { topic: "t".into(), partition: *partition };
+        metrics.set_dirtiest(vec![(0, &dirtiness(1, 1)), (1, &dirtiness(3, 1))], label);
+        let all = [dirtiness(7, 1), dirtiness(99, 1), dirtiness(1, 3)];
+        metrics.set_dirtiest(vec![(0, &all[0]), (1, &all[1]), (2, &all[2])], label);
         let mut text = String::new();
         prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
-        let mut series: Vec<&str> = text.lines().filter(|line| line.contains("partition=")).collect();
-        series.sort_unstable();
-        let name = "weir_storage_node_compaction_dirty_ratio";
-        let expected = [(0, "0.125"), (2, "0.75")]
-            .map(|(partition, ratio)| format!("{name}{{topic=\"t\",partition=\"{partition}\"}} {ratio}"));
-        assert_eq!(series, expected);
+        let of = |name: &str| -> Vec<&str> {
+            let name = format!("weir_storage_node_compaction_{name}");
+            let mut series: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix(&name)).collect();
+            series.sort_unstable();
+            series
+        };
+        let expected = ["{topic=\"t\",partition=\"0\"} 0.125", "{topic=\"t\",partition=\"2\"} 0.75"];
+        assert_eq!(of("dirty_ratio{").len(), 2, "{text}");
+        assert!(expected.iter().all(|series| of("dirty_ratio").contains(series)), "{text}");
+        assert_eq!((of("dirty_ratio_max "), of("dirty_bytes ")), (vec!["0.75"], vec!["5"]));
     }
 }
