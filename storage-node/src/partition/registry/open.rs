@@ -17,7 +17,7 @@ use storage_node_core::image::{ClusterImage, LocalPartition};
 use tokio::sync::oneshot;
 
 use super::{Copy, Partitions, new_epoch};
-use crate::disk::event::{Event, Open, OpenFailure};
+use crate::disk::event::{DropCopy, Event, Open, OpenFailure};
 use crate::partition::{PartitionHandle, TopicSettings};
 
 /// A copy that is being opened. Completes when it is open, or cannot be.
@@ -125,6 +125,17 @@ impl Partitions {
         let id = end.id;
         self.late.ids.lock().remove(&id);
         let wanted = image.partition_on(self.config.node, id);
+        if let (Some(local), Some(Ok(handle))) = (&wanted, &end.result)
+            && local.state.leader == Some(self.config.node)
+            && local.state.replicas.len() > 1
+            && self.retries.lacks(id, Offset(handle.reader().end()))
+        {
+            // As when it is opened again: others may have what it lacks, so it gives the leadership up first.
+            let (done, dropped) = oneshot::channel();
+            self.send(handle.directory(), Event::Drop(DropCopy { id, delete: false, done })).await;
+            drop(dropped.await);
+            end.result = Some(Err(OpenFailure::for_now("it leads, and others may have what it has lost")));
+        }
         if let (Some(local), Some(Ok(handle))) = (&wanted, &end.result) {
             let settings = Arc::new(self.settings(image, local));
             let (done, changed) = oneshot::channel();

@@ -121,6 +121,53 @@ async fn a_late_copy_holds_up_neither_the_start_nor_the_metadata() {
     world.partitions.close().await;
 }
 
+/// The same holds for a copy that was closed with more than it has when it is open at last.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_late_copy_that_has_lost_records_does_not_lead_among_others() {
+    let inner = SimDisk::new(1);
+    let disk = StallingDisk::over(Arc::clone(&inner) as Arc<dyn Disk>);
+    let mut limits = PartitionLimits { open_wait_ms: 100, ..PartitionLimits::default() };
+    limits.housekeeping.reserve_bytes = 0;
+    let mut world = World::open_with(Arc::clone(&disk) as Arc<dyn Disk>, 1, limits).await;
+    let of = |leader: i32, epoch: i32| {
+        let state = PartitionState {
+            replicas: vec![NodeId(1), NodeId(2)],
+            adding: vec![],
+            removing: vec![],
+            isr: vec![NodeId(leader)],
+            elr: vec![],
+            leader: Some(NodeId(leader)),
+            leader_epoch: LeaderEpoch(epoch),
+            partition_epoch: PartitionEpoch(100 + epoch),
+        };
+        [MetadataChange::PartitionSet { partition: id(0), state }]
+    };
+    world.apply(&of(1, 2)).await;
+    world.produce(0, Acks::All, 1, 0).await.unwrap();
+    inner.inject(SimFault::SyncNoSpace(".log".into()));
+    assert_eq!(world.produce(0, Acks::All, 1, 1).await, Err(ProduceError::LogFailed));
+    let handle = world.handle(0);
+    eventually("nothing of it is under way", || handle.is_closed_for_space()).await;
+    world.apply(&of(2, 3)).await;
+    let soon = |world: &World| Millis(world.clock.monotonic().0);
+    world.partitions.close_full(soon(&world)).await;
+    let path = Path::new("data").join(id(0).to_string()).join("00000000000000000000.log");
+    let file = inner.open(&path, OpenMode::ReadWrite).unwrap();
+    file.set_len(file.len().unwrap() - 20).unwrap();
+    disk.stall(&id(0).to_string());
+    world.partitions.reopen_due(&world.image, Millis(soon(&world).0 + 5_000)).await;
+    world.apply(&of(1, 4)).await;
+    disk.release();
+    let end = world.partitions.late_end().await;
+    world.partitions.take_late(&world.image, end).await;
+    assert!(matches!(world.partitions.get(id(0)), Lookup::Failed), "it resigns first");
+    world.apply(&of(2, 5)).await;
+    world.partitions.reopen_due(&world.image, Millis(soon(&world).0 + 1_000_000)).await;
+    eventually("it follows", || world.handle(0).view().standing == Standing::Follower).await;
+    assert_eq!(world.handle(0).view().end, Offset(1));
+    world.partitions.close().await;
+}
+
 /// A directory that fails takes with it what is being opened and what waits for that.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_not_open_when_its_directory_fails_is_refused() {

@@ -72,6 +72,11 @@ impl Retries {
         Some(ClosedLog { flush: if is_promised { FlushMode::Ack } else { FlushMode::Os }, ..closed })
     }
 
+    /// Whether a log that ends there was closed with more.
+    pub(super) fn lacks(&self, id: TopicPartition, end: Offset) -> bool {
+        self.closed.lock().get(&id).is_some_and(|before| before.end > end)
+    }
+
     /// A copy is open, with a log that ends there. Answers whether it was to be tried again.
     pub(super) fn on_opened(&self, id: TopicPartition, end: Offset) -> bool {
         let was_waiting = self.waiting.lock().remove(&id).is_some();
@@ -132,7 +137,7 @@ impl Partitions {
 
     /// Closes copies whose logs take no more for lack of space. What was to be on the disk may be gone, so only opening them
     /// anew tells what is left.
-    async fn close_full(&self, now: Millis) {
+    pub(super) async fn close_full(&self, now: Millis) {
         let full: Vec<PartitionHandle> = {
             let (copies, damaged) = (self.copies.read(), self.damaged.lock());
             let full = copies.values().filter_map(|copy| match copy {
