@@ -35,15 +35,20 @@ pub(crate) struct Resigner {
 impl Resigner {
     /// Looks until it is dropped.
     pub(crate) async fn run(self) {
+        let mut asked_last = None;
         loop {
             tokio::time::sleep(PAUSE).await;
             let image = self.published.load();
-            let failed = self.partitions.failed();
+            let mut failed = self.partitions.failed();
+            // Some are refused each time, so each look goes on behind the last one.
+            failed.sort_unstable_by_key(|id| (Some(*id) <= asked_last, *id));
             let resignations = failed
                 .into_iter()
                 .filter_map(|id| resignation(self.me, id, image.partition(id)?))
+                .filter(|proposal| may_ask(proposal, self.partitions.is_late(proposal.partition)))
                 .take(self.batch_max)
                 .collect::<Vec<_>>();
+            asked_last = resignations.last().map(|proposal| proposal.partition);
             let registered = *self.broker_epoch.borrow();
             if let (false, Some(broker_epoch)) = (resignations.is_empty(), registered) {
                 self.resign(broker_epoch, resignations).await;
@@ -76,6 +81,12 @@ impl Resigner {
             }
         }
     }
+}
+
+/// A copy that only takes long to open steps back for those that are in sync, but gives up no claim to be the one that has
+/// everything.
+fn may_ask(proposal: &ProposedIsr, is_late: bool) -> bool {
+    !is_late || !proposal.isr.is_empty()
 }
 
 /// What to ask for, if `me` leads or follows in sync.
@@ -124,11 +135,10 @@ mod tests {
         let proposal = resignation(NodeId(1), id, &state).expect("it leads");
         assert_eq!((proposal.leader_epoch, proposal.partition_epoch), (LeaderEpoch(4), PartitionEpoch(9)));
         assert_eq!(proposal.isr, [(NodeId(3), ProposedIsr::NOT_HEARD_FROM)]);
+        assert!(may_ask(&proposal, true));
         let alone = PartitionState { isr: nodes(&[1]), ..state };
-        assert_eq!(
-            resignation(NodeId(1), id, &alone).expect("it leads").isr,
-            [],
-            "perhaps somebody is eligible"
-        );
+        let proposal = resignation(NodeId(1), id, &alone).expect("it leads");
+        assert_eq!(proposal.isr, [], "perhaps somebody is eligible");
+        assert!(may_ask(&proposal, false) && !may_ask(&proposal, true), "its log is as good as ever");
     }
 }

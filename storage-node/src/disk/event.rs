@@ -77,6 +77,8 @@ pub(crate) struct Open {
     pub(crate) epoch: NewEpoch,
     /// If this process had it open and closed it for lack of space.
     pub(crate) closed: Option<ClosedLog>,
+    /// The log is new, or this process had it open: there is little to recover.
+    pub(crate) is_short: bool,
     pub(crate) done: oneshot::Sender<Result<PartitionHandle, OpenFailure>>,
 }
 

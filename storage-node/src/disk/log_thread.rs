@@ -330,7 +330,7 @@ impl Running {
     /// A log is ready, or has failed.
     fn on_opened(&mut self, opened: Opened) {
         let Some(Opened { open, result }) = self.opener.take(opened) else { return };
-        let Open { id, settings, epoch, closed, done } = open;
+        let Open { id, settings, epoch, closed, done, is_short: _ } = open;
         let (log, report) = match result {
             Ok(opened) => opened,
             Err(failure) => {

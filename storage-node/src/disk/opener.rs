@@ -1,8 +1,9 @@
 //! Opens the logs of a data directory on a few threads, and hands each to the log thread as it is ready.
 //!
 //! A log with much that was not flushed takes minutes to recover; meanwhile the log thread serves those that are open, and
-//! the others come up beside it. The threads live as long as there is something to open. What waits for them is bounded by the
-//! number of copies: the registry opens each once, and waits for the answer.
+//! the others come up beside it. Logs of which little is to be recovered have threads of their own, so that no new topic waits
+//! for old ones. The threads live as long as there is something to open. What waits for them is bounded by the number of
+//! copies: the registry opens each once, and waits for the answer.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -22,7 +23,7 @@ use crate::disk::housekeeping::AppendClock;
 use crate::disk::log_thread::{EndWithProcess, log_name};
 use crate::partition::PartitionMetrics;
 
-/// Logs that are opened at once. It is waiting for the disk that overlaps.
+/// Logs of each kind that are opened at once. It is waiting for the disk that overlaps.
 const OPENERS_MAX: usize = 16;
 
 /// Why an open is refused that comes too late.
@@ -50,12 +51,14 @@ pub(crate) struct Opener {
 
 struct Shared {
     parts: OpenerParts,
-    state: Mutex<State>,
+    /// Of old logs and of those of which little is to be recovered.
+    lanes: [Mutex<Lane>; 2],
     stopping: AtomicBool,
 }
 
+/// Logs that wait for their threads.
 #[derive(Default)]
-struct State {
+struct Lane {
     waiting: VecDeque<Open>,
     running: usize,
 }
@@ -63,7 +66,7 @@ struct State {
 impl Opener {
     /// An opener that has nothing to do yet.
     pub(crate) fn new(parts: OpenerParts) -> Self {
-        let shared = Shared { parts, state: Mutex::default(), stopping: AtomicBool::new(false) };
+        let shared = Shared { parts, lanes: Default::default(), stopping: AtomicBool::new(false) };
         Self { shared: Arc::new(shared), threads: Vec::new(), opening: BTreeSet::new() }
     }
 
@@ -73,30 +76,33 @@ impl Opener {
             return self.refuse(open, &reason);
         }
         assert!(self.opening.insert(open.id), "the registry opens a copy once");
-        let mut state = self.shared.state.lock();
-        state.waiting.push_back(open);
-        if state.running >= OPENERS_MAX {
-            return;
+        let lane = usize::from(open.is_short);
+        {
+            let mut lane = self.shared.lanes[lane].lock();
+            lane.waiting.push_back(open);
+            if lane.running >= OPENERS_MAX {
+                return;
+            }
+            lane.running += 1;
         }
-        state.running += 1;
-        drop(state);
         self.threads.retain(|thread| !thread.is_finished());
         let shared = Arc::clone(&self.shared);
         let name = format!("weir-open-{}", self.shared.parts.directory);
-        match std::thread::Builder::new().name(name).spawn(move || shared.run()) {
+        match std::thread::Builder::new().name(name).spawn(move || shared.run(lane)) {
             Ok(thread) => self.threads.push(thread),
-            Err(error) => self.on_no_thread(&error.to_string()),
+            Err(error) => self.on_no_thread(lane, &error.to_string()),
         }
     }
 
     /// Others that run take the work up; it fails for the moment if there are none.
-    fn on_no_thread(&mut self, reason: &str) {
-        let mut state = self.shared.state.lock();
-        state.running -= 1;
-        let is_alone = state.running == 0;
-        drop(state);
+    fn on_no_thread(&mut self, lane: usize, reason: &str) {
+        let is_alone = {
+            let mut lane = self.shared.lanes[lane].lock();
+            lane.running -= 1;
+            lane.running == 0
+        };
         if is_alone {
-            self.refuse_waiting(&format!("no thread can be started to open it: {reason}"));
+            self.refuse_lane(lane, &format!("no thread can be started to open it: {reason}"));
         }
     }
 
@@ -120,7 +126,11 @@ impl Opener {
 
     /// Refuses what no thread has taken up yet.
     pub(crate) fn refuse_waiting(&mut self, reason: &str) {
-        let waiting = std::mem::take(&mut self.shared.state.lock().waiting);
+        (0..self.shared.lanes.len()).for_each(|lane| self.refuse_lane(lane, reason));
+    }
+
+    fn refuse_lane(&mut self, lane: usize, reason: &str) {
+        let waiting = std::mem::take(&mut self.shared.lanes[lane].lock().waiting);
         for open in waiting {
             self.opening.remove(&open.id);
             self.refuse(open, reason);
@@ -153,9 +163,9 @@ impl Opener {
 }
 
 impl Shared {
-    fn run(&self) {
+    fn run(&self, lane: usize) {
         let _guard = EndWithProcess("a thread that opens logs");
-        while let Some(open) = self.next() {
+        while let Some(open) = self.next(lane) {
             let id = open.id;
             let result = self.open(&open);
             self.parts.health.on_opened(id);
@@ -169,11 +179,11 @@ impl Shared {
     }
 
     /// The next log; without one the thread ends.
-    fn next(&self) -> Option<Open> {
-        let mut state = self.state.lock();
-        let next = state.waiting.pop_front();
+    fn next(&self, lane: usize) -> Option<Open> {
+        let mut lane = self.lanes[lane].lock();
+        let next = lane.waiting.pop_front();
         if next.is_none() {
-            state.running -= 1;
+            lane.running -= 1;
         }
         next
     }

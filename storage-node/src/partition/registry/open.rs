@@ -12,13 +12,16 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use parking_lot::Mutex;
-use proto_types::ids::{Offset, TopicPartition};
+use proto_types::ids::{Millis, Offset, TopicPartition};
 use storage_node_core::image::{ClusterImage, LocalPartition};
 use tokio::sync::oneshot;
 
 use super::{Copy, Partitions, new_epoch};
 use crate::disk::event::{DropCopy, Event, Open, OpenFailure};
 use crate::partition::{PartitionHandle, TopicSettings};
+
+/// How many times the longest wait for the next copy all of them may take together before the node goes on.
+const WAITS_MAX: u32 = 6;
 
 /// A copy that is being opened. Completes when it is open, or cannot be.
 #[derive(Debug)]
@@ -56,6 +59,16 @@ pub(super) struct Late {
 impl Partitions {
     /// Has a copy opened, or made.
     pub(super) async fn begin_open(&self, image: &ClusterImage, local: &LocalPartition) -> Opening {
+        let is_new = !self.placed.lock().contains_key(&local.id);
+        self.open_log(image, local, is_new).await
+    }
+
+    /// Has a copy made where there is none.
+    pub(super) async fn begin_new(&self, image: &ClusterImage, local: &LocalPartition) -> Opening {
+        self.open_log(image, local, true).await
+    }
+
+    async fn open_log(&self, image: &ClusterImage, local: &LocalPartition, is_new: bool) -> Opening {
         let settings = Arc::new(self.settings(image, local));
         let closed = self.retries.closed(local.id, settings.replica.flush);
         let (done, opened) = oneshot::channel();
@@ -64,17 +77,28 @@ impl Partitions {
             settings: Arc::clone(&settings),
             epoch: new_epoch(&local.state),
             closed,
+            is_short: is_new || closed.is_some(),
             done,
         };
         self.send(self.place(local.id), Event::Open(open)).await;
         Opening { id: local.id, settings, opened }
     }
 
-    /// Takes in copies as they come up, until all have, or none has for a while: then those that are left are late.
+    /// Takes in copies as they come up, until all have, or none has for a while, or it has taken long altogether: then those
+    /// that are left are late.
     pub(super) async fn take_opened(&self, mut opening: FuturesUnordered<Opening>) {
         self.config.metrics.opening().begin(opening.len());
-        let wait = Duration::from_millis(self.config.limits.open_wait_ms);
-        while let Ok(Some(end)) = tokio::time::timeout(wait, opening.next()).await {
+        let mut wait = Duration::from_millis(self.config.limits.open_wait_ms);
+        if !self.late.ids.lock().is_empty() {
+            // The metadata has waited already, and may have to each time.
+            wait /= 10;
+        }
+        let clock = self.config.clock;
+        let Millis(began) = clock.monotonic();
+        let in_all = wait * WAITS_MAX;
+        let left =
+            || in_all.saturating_sub(Duration::from_millis((clock.monotonic().0 - began).unsigned_abs()));
+        while let Ok(Some(end)) = tokio::time::timeout(wait.min(left()), opening.next()).await {
             self.take(end);
         }
         for opening in opening {
@@ -105,8 +129,18 @@ impl Partitions {
         }
     }
 
+    async fn send_settings(
+        &self,
+        handle: &PartitionHandle,
+        settings: Arc<TopicSettings>,
+    ) -> oneshot::Receiver<()> {
+        let (done, changed) = oneshot::channel();
+        self.send(handle.directory(), Event::Settings { id: handle.id(), settings, done }).await;
+        changed
+    }
+
     /// Whether the copy takes long to open.
-    pub(super) fn is_late(&self, id: TopicPartition) -> bool {
+    pub(crate) fn is_late(&self, id: TopicPartition) -> bool {
         self.late.ids.lock().contains(&id)
     }
 
@@ -137,14 +171,16 @@ impl Partitions {
             end.result = Some(Err(OpenFailure::for_now("it leads, and others may have what it has lost")));
         }
         if let (Some(local), Some(Ok(handle))) = (&wanted, &end.result) {
-            let settings = Arc::new(self.settings(image, local));
-            let (done, changed) = oneshot::channel();
-            let event = Event::Settings { id, settings: Arc::clone(&settings), done };
-            self.send(handle.directory(), event).await;
-            end.settings = settings;
+            let settings = self.settings(image, local);
+            // As in `apply`: what was decided in the old epoch must not be carried out under a smaller minimum.
+            let replica = end.settings.replica.stricter(&settings.replica);
+            let stricter = TopicSettings { replica, ..settings.clone() };
+            let before = self.send_settings(handle, Arc::new(stricter)).await;
             let follows = self.change_epoch(handle, local).await;
+            end.settings = Arc::new(settings);
+            let after = self.send_settings(handle, Arc::clone(&end.settings)).await;
             // A thread that has ended changes nothing any more.
-            drop((changed.await, follows.await));
+            drop((before.await, follows.await, after.await));
         }
         self.take(end);
         if wanted.is_none()

@@ -168,6 +168,68 @@ async fn a_late_copy_that_has_lost_records_does_not_lead_among_others() {
     world.partitions.close().await;
 }
 
+/// However many old logs take long, what is new has threads of its own.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_new_copy_does_not_wait_for_old_ones_that_are_late() {
+    const OLD: i32 = 40;
+    let (inner, disk) = disk_with_records().await;
+    for n in 0..OLD {
+        let name = topic_partition(topic_id(2), n).to_string();
+        inner.create_dir_all(&Path::new("data").join(name)).unwrap();
+    }
+    let limits = PartitionLimits { open_wait_ms: 100, ..PartitionLimits::default() };
+    let mut world = World::start_in(Arc::clone(&disk) as Arc<dyn Disk>, 1, limits);
+    disk.stall(&topic_id(2).to_string());
+    let mut changes = World::first_changes(2, &[]);
+    changes.extend(topic(2, "u", OLD, &[1]));
+    world.apply(&changes).await;
+    assert_eq!(world.partitions.failed().len(), OLD as usize);
+    world.apply(&topic(3, "v", 1, &[1])).await;
+    let new = topic_partition(topic_id(3), 0);
+    assert!(matches!(world.partitions.get(new), Lookup::Open(_)));
+    disk.release();
+    for _ in 0..OLD {
+        let end = world.partitions.late_end().await;
+        world.partitions.take_late(&world.image, end).await;
+    }
+    assert_eq!(world.partitions.failed(), []);
+    world.partitions.close().await;
+}
+
+/// What an old leadership decided is not carried out under the smaller minimum of a newer one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_late_copy_commits_nothing_in_an_epoch_that_is_over() {
+    let (_, disk) = disk_with_records().await;
+    let limits = PartitionLimits { open_wait_ms: 100, ..PartitionLimits::default() };
+    let mut world = World::start_in(Arc::clone(&disk) as Arc<dyn Disk>, 1, limits);
+    let of = |leader: i32, epoch: i32, min_insync: &str| {
+        let state = PartitionState {
+            replicas: vec![NodeId(1), NodeId(2)],
+            adding: vec![],
+            removing: vec![],
+            isr: vec![NodeId(leader)],
+            elr: vec![],
+            leader: Some(NodeId(leader)),
+            leader_epoch: LeaderEpoch(epoch),
+            partition_epoch: PartitionEpoch(100 + epoch),
+        };
+        let mut changes = World::first_changes(1, &[("min.insync.replicas", min_insync)]);
+        changes.push(MetadataChange::PartitionSet { partition: id(0), state });
+        changes
+    };
+    disk.stall(&id(0).to_string());
+    world.apply(&of(1, 2, "2")).await;
+    assert!(matches!(world.partitions.get(id(0)), Lookup::Failed));
+    world.apply(&of(2, 3, "1")).await;
+    disk.release();
+    let end = world.partitions.late_end().await;
+    world.partitions.take_late(&world.image, end).await;
+    let view = world.handle(0).view();
+    assert_eq!((view.standing, view.leader_epoch), (Standing::Follower, LeaderEpoch(3)));
+    assert!(view.high_watermark < view.end, "nobody else was in sync: {view:?}");
+    world.partitions.close().await;
+}
+
 /// A directory that fails takes with it what is being opened and what waits for that.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_not_open_when_its_directory_fails_is_refused() {

@@ -10,7 +10,6 @@ use storage_node_core::Standing;
 use storage_node_core::image::ClusterImage;
 use tokio::sync::oneshot;
 
-use super::open::OpenEnd;
 use super::{Copy, Lookup, Partitions};
 use crate::directories::OfflineDirectory;
 use crate::disk::event::{DropCopy, Event, OpenFailure};
@@ -144,19 +143,13 @@ impl Partitions {
         self.copies.write().remove(&id);
         self.damaged.lock().remove(&id);
         self.retries.forget(id);
-        let OpenEnd { settings, result, .. } = self.begin_open(image, &local).await.await;
-        let copy = match result {
-            Some(Ok(handle)) => Copy::Open { handle, settings },
-            Some(Err(failure)) => {
-                let copy = self.on_open_failed(id, &failure);
-                self.copies.write().insert(id, copy);
-                return Err(failure.reason);
-            }
-            None => Copy::Failed,
-        };
-        self.copies.write().insert(id, copy);
-        self.config.metrics.on_copy_restarted();
-        Ok(())
+        let opening = self.begin_new(image, &local).await;
+        self.take_opened(std::iter::once(opening).collect()).await;
+        if matches!(self.get(id), Lookup::Open(_)) || self.is_late(id) {
+            self.config.metrics.on_copy_restarted();
+            return Ok(());
+        }
+        Err("its new log cannot be opened".to_owned())
     }
 
     /// The copies of which a damaged log lies aside.
