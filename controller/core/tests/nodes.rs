@@ -92,7 +92,8 @@ fn an_id_with_lost_directories_is_free_after_removal() {
     let mut replaced = new_disk.clone();
     replaced.directories.extend(lost);
     replaced.may_lack = MayLack::Anything;
-    plan::register_node(&cluster.state, &replaced, &cluster.inputs).expect("it names all that it had");
+    plan::register_node(&cluster.state, &replaced, LevelRange::IMPLIED, &cluster.inputs)
+        .expect("it names all that it had");
     cluster.reassign("t", 0, Some(&[1, 2, 4])).expect("begun");
     cluster.propose("t", 0, &[1, 2, 4]).expect("completes without node 3");
     let old = cluster.epoch(3);
