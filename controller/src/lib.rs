@@ -15,6 +15,8 @@ mod change_feed;
 mod clock;
 #[cfg(test)]
 mod cluster_tests;
+#[cfg(test)]
+mod damage_tests;
 mod data_dir;
 mod error;
 mod handlers;
