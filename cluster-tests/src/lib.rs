@@ -29,6 +29,7 @@ pub mod partition_view;
 pub mod ports;
 pub mod probe;
 pub mod process;
+pub mod random;
 pub mod replicated_cluster;
 pub mod run_dir;
 pub mod tally;

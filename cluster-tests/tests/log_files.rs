@@ -13,6 +13,7 @@ use cluster_tests::clock::wait_until;
 use cluster_tests::dump::{compare_dumps, dump_transactions, files, partition_dirs, verify, weir_log};
 use cluster_tests::local_cluster::WeirDev;
 use cluster_tests::oracle::broker::{BrokerOptions, KafkaCluster};
+use cluster_tests::random::Random;
 use kafka_wire_core::messages::fetch::{FetchPartition, FetchRequest, FetchTopic, PartitionData};
 use kafka_wire_core::{ErrorCode, Records};
 use records::batches;
@@ -118,23 +119,6 @@ fn take_over(theirs: &Path, data: &Path, topic: &str) -> PathBuf {
         }
     }
     ours
-}
-
-/// xorshift64*.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, n: u64) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) % n
-    }
-
-    /// Letters, of which no codec makes much less.
-    fn word(&mut self, length: usize) -> String {
-        (0..length).map(|_| char::from(b'a' + u8::try_from(self.below(26)).expect("a letter"))).collect()
-    }
 }
 
 /// Interleaved transactions of a few producers, and records beside them, as `ProduceTransactions` takes them. One transaction
@@ -278,7 +262,7 @@ fn kafka_with_transactions() -> (KafkaCluster, BTreeMap<&'static str, Served>) {
     };
     create(TRANSACTED, &[]);
     create(COMPACTED, &["cleanup.policy=compact", "min.cleanable.dirty.ratio=0.01", "delete.retention.ms=1"]);
-    let mut random = Random(20_261_130);
+    let mut random = Random::new(20_261_130);
     let mut produce = |topic: &str| {
         java("ProduceTransactions", &[&at, topic], script(&mut random, topic, 600).as_bytes());
     };

@@ -11,6 +11,7 @@ use cluster_tests::clients::{kafka_tool, kcat};
 use cluster_tests::clock::wait_until;
 use cluster_tests::dump::{compare_dumps, dump_transactions, files, partition_dirs, verify};
 use cluster_tests::local_cluster::WeirDev;
+use cluster_tests::random::Random;
 use log_engine::{DataDir, DataDirOptions, Log, LogConfig, LogName, RealDisk};
 use records::{BatchBuilder, BatchHeader, Compression, EndMarker};
 use uuid::Uuid;
@@ -26,18 +27,6 @@ const CODECS: [Compression; 5] =
     [Compression::None, Compression::Gzip, Compression::Snappy, Compression::Lz4, Compression::Zstd];
 /// How long the node may take to compact on a busy machine.
 const COMPACTED_LIMIT: Duration = Duration::from_secs(60);
-
-/// xorshift64*.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, n: u64) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) % n
-    }
-}
 
 /// A record: its offset, its key, its value (empty: deletes the key).
 type Record = (i64, String, String);
@@ -109,7 +98,7 @@ fn append_records(log: &mut Log, random: &mut Random, n: usize, producer: Option
 
 /// Interleaved transactions of a few producers, and records beside them.
 fn write_transactions(log: &mut Log) -> Written {
-    let mut random = Random(SEED);
+    let mut random = Random::new(SEED);
     let mut written = Written::default();
     let mut producers: Vec<Open> = (0..PRODUCERS).map(|_| Open::default()).collect();
     let epoch = log.epochs().latest().expect("a record was produced").epoch;
