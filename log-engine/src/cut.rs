@@ -136,7 +136,7 @@ impl Log {
             None => (i64::MIN, ProducerStates::new(producers_max)),
         };
         let segments = self.shared.segments();
-        forget_phantoms(&segments, &mut producers, from, (self.start(), self.dropped_to))
+        forget_phantoms(&segments, &mut producers, from, (self.start(), self.dropped_to), &mut |_| true)
             .map_err(|(fault, segment)| file_error(fault, &segment))?;
         for segment in segments.iter() {
             if segment.state().read().next_offset <= from || segment.base_offset() >= end {

@@ -236,6 +236,12 @@ impl Recovery<'_> {
         self.watched.check(self.dir)
     }
 
+    /// A piece of work is done that reads little, but waits for the device.
+    fn on_look(&mut self) -> Result<(), OpenError> {
+        self.watched.tell();
+        self.watched.check(self.dir)
+    }
+
     fn damaged(&self, reason: impl Into<String>, path: impl AsRef<Path>, position: u64) -> OpenError {
         let path = path.as_ref().to_owned();
         OpenError::Damaged { log: self.name, flushed_end: self.floor, reason: reason.into(), path, position }
@@ -291,6 +297,7 @@ impl Recovery<'_> {
         let doomed: Vec<i64> = files.logs.range(..kept.unwrap_or(i64::MIN)).map(|(base, _)| *base).collect();
         for base in doomed {
             self.remove_segment(base)?;
+            self.on_look()?;
             files.logs.remove(&base);
         }
         Ok(())

@@ -11,6 +11,7 @@ use log_engine_core::{
 use records::{BatchHeader, BatchView, EndMarker};
 
 use crate::disk::Disk;
+use crate::full_walk::Pace;
 use crate::scan::{Fault, Found};
 use crate::segment::{Segment, parse_file_name};
 use crate::snapshots::{self, Saved};
@@ -77,12 +78,26 @@ pub(crate) fn replay_segment(
     from: i64,
     mut each: impl FnMut(&BatchHeader, &ProducerEvent),
 ) -> Result<(), Fault> {
+    replay_segment_while(segment, from, |header, event| {
+        each(header, event);
+        true
+    })
+}
+
+/// The same, as long as it answers to go on.
+pub(crate) fn replay_segment_while(
+    segment: &Segment,
+    from: i64,
+    mut each: impl FnMut(&BatchHeader, &ProducerEvent) -> bool,
+) -> Result<(), Fault> {
     let Some((first, mut scan)) = segment.locate(from.max(segment.base_offset()), false)? else {
         return Ok(());
     };
     let mut next = Some(first);
     while let Some(found) = next {
-        each(&found.header, &event_of(segment, &found)?);
+        if !each(&found.header, &event_of(segment, &found)?) {
+            break;
+        }
         next = scan.next()?;
     }
     Ok(())
@@ -103,28 +118,36 @@ fn event_of(segment: &Segment, found: &Found) -> Result<ProducerEvent, Fault> {
 /// Forgets the transactions that a snapshot as of `as_of` has open and of which the log has nothing any more below that.
 /// Compaction touches none that is open, so they have ended since; and it may have dropped the marker after the data, so that
 /// nothing behind the snapshot tells. `dropped_to`: no marker above was dropped. What began below `start` cannot be judged.
+/// Nothing is forgotten if the pace ended it.
 pub(crate) fn forget_phantoms(
     segments: &[Arc<Segment>],
     producers: &mut ProducerStates,
     as_of: i64,
     (start, dropped_to): (i64, i64),
+    pace: Pace<'_>,
 ) -> Result<(), (Fault, Arc<Segment>)> {
     let open = producers.iter().filter_map(|(id, state)| Some((id, state.txn_first_offset?)));
     let mut suspects: BTreeMap<i64, i64> =
         open.filter(|&(_, first)| (start..=dropped_to).contains(&first)).collect();
     let Some(&from) = suspects.values().min() else { return Ok(()) };
+    let mut goes_on = true;
     for segment in segments {
         if segment.state().read().next_offset <= from || segment.base_offset() >= as_of {
             continue;
         }
-        let walked = replay_segment(segment, from, |header, _| {
+        let walked = replay_segment_while(segment, from, |header, _| {
             let is_part = header.base_offset < as_of && header.is_transactional() && !header.is_control();
             let first = suspects.get(&header.producer_id);
             if is_part && first.is_some_and(|&first| header.last_offset() >= first) {
                 suspects.remove(&header.producer_id);
             }
+            goes_on = pace(header.size() as u64);
+            goes_on
         });
         walked.map_err(|fault| (fault, segment.clone()))?;
+        if !goes_on {
+            return Ok(());
+        }
     }
     for (producer_id, first_offset) in suspects {
         tracing::info!(
@@ -159,7 +182,7 @@ pub(crate) fn aborted_in(
         None => (i64::MIN, ProducerStates::new(producers_max)),
     };
     let known = (segments[0].base_offset(), i64::MAX);
-    forget_phantoms(segments, &mut producers, from, known).map_err(|(fault, _)| fault)?;
+    forget_phantoms(segments, &mut producers, from, known, &mut |_| true).map_err(|(fault, _)| fault)?;
     let aborted = replay_up_to(segments, at, from, &mut producers)?;
     Ok((producers, aborted))
 }
@@ -222,4 +245,57 @@ pub(crate) fn newest_trusted(
     }
     tracing::warn!(path = %within.aborted().file().path().display(), "the transaction index is damaged or unknown, read it from the batches");
     Ok((newest(segment)?, None))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{DataDir, DataDirOptions, Log, LogConfig, LogName, SimDisk};
+    use records::BatchBuilder;
+    use uuid::Uuid;
+
+    const BATCHES: i64 = 5;
+
+    #[test]
+    fn a_search_for_phantoms_tells_of_each_batch_and_can_be_ended() {
+        let options = DataDirOptions {
+            cluster_id: "c1".into(),
+            node_id: 1,
+            new_directory_id: Uuid::from_u128(9),
+            descriptors_max: 10,
+        };
+        let data = DataDir::open(SimDisk::new(1), Path::new("data"), &options).unwrap();
+        let name = LogName { topic_id: Uuid::from_u128(1), partition: 0 };
+        let (mut log, _) = Log::open(&data, name, LogConfig::default(), 0).unwrap();
+        for offset in 0..BATCHES {
+            let mut builder = BatchBuilder::new().base_offset(offset).leader_epoch(1);
+            builder.push(0, None, Some(b"of no transaction"), &[]).unwrap();
+            let batch = builder.build();
+            log.append(&batch, &[BatchHeader::parse(&batch).unwrap()], 0).unwrap();
+        }
+        let mut producers = ProducerStates::new(10);
+        producers.append(&ProducerBatch {
+            producer_id: 7,
+            producer_epoch: 0,
+            first_sequence: 0,
+            offset_delta: 0,
+            last_offset: 1,
+            timestamp: 0,
+            is_transactional: true,
+        });
+        let mut search = |told_max: i64| {
+            let mut told = 0;
+            let mut pace = |_| {
+                told += 1;
+                told < told_max
+            };
+            let segments = log.shared.segments();
+            forget_phantoms(&segments, &mut producers, BATCHES, (0, BATCHES), &mut pace)
+                .map_err(|_| ())
+                .unwrap();
+            (told, producers.iter().any(|(_, state)| state.txn_first_offset.is_some()))
+        };
+        assert_eq!(search(2), (2, true), "it was not searched to the end");
+        assert_eq!(search(i64::MAX), (BATCHES - 1, false), "from where the transaction began");
+    }
 }

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use log_engine::{
     DataDir, DataDirOptions, DirEntry, Disk, DiskFile, FileSystem, LockGuard, Log, LogConfig, LogName,
-    OpenMode, RecoveryReport, Sealing, SimDisk,
+    OpenError, OpenMode, RecoveryReport, Sealing, SimDisk,
 };
 use parking_lot::Mutex;
 use records::{BatchBuilder, BatchHeader};
@@ -147,6 +147,12 @@ fn open(disk: &Arc<SimDisk>, counts: &Arc<Counts>) -> (DataDir, Log, RecoveryRep
 }
 
 fn open_with(disk: &Arc<SimDisk>, counts: &Arc<Counts>, config: LogConfig) -> (DataDir, Log, RecoveryReport) {
+    let data = open_dir(disk, counts);
+    let (log, report) = Log::open(&data, NAME, config, NOW).unwrap();
+    (data, log, report)
+}
+
+fn open_dir(disk: &Arc<SimDisk>, counts: &Arc<Counts>) -> DataDir {
     let options = DataDirOptions {
         cluster_id: "c1".into(),
         node_id: 1,
@@ -154,9 +160,7 @@ fn open_with(disk: &Arc<SimDisk>, counts: &Arc<Counts>, config: LogConfig) -> (D
         descriptors_max: 100,
     };
     let counting = CountingDisk { disk: disk.clone(), counts: counts.clone() };
-    let data = DataDir::open(Arc::new(counting), Path::new(DIR), &options).unwrap();
-    let (log, report) = Log::open(&data, NAME, config, NOW).unwrap();
-    (data, log, report)
+    DataDir::open(Arc::new(counting), Path::new(DIR), &options).unwrap()
 }
 
 fn append(log: &mut Log, batches: u64) {
@@ -209,6 +213,29 @@ fn a_clean_start_reads_seals_and_looks_here_and_there() {
         assert_eq!(counts.of("seal"), seals);
         let (read, data) = (counts.all(), bytes_on_disk(&disk, "log"));
         assert!(read <= seals + LOOKS_MAX + SMALL_FILES_MAX, "{read} of {data} bytes: {:?}", counts.0.lock());
+    }
+}
+
+/// On a slow disk many of them take long, and who hears nothing takes it for one that hangs.
+#[test]
+fn a_start_tells_of_each_seal_and_can_be_ended_there() {
+    let disk = SimDisk::new(1);
+    write(&disk, 64);
+    let seals_max = SEGMENTS - 1;
+    for enough in 1..=seals_max {
+        let (counts, mut told) = (Arc::new(Counts::default()), 0);
+        let data = open_dir(&disk, &counts);
+        let mut watch = |_| {
+            told += 1;
+            // The first time nothing was done yet.
+            told <= enough
+        };
+        let ended = Log::open_watched(&data, NAME, LogConfig::default(), NOW, &mut watch).err();
+        let is_ended =
+            |e: &OpenError| matches!(e, OpenError::Io(e) if e.source.kind() == io::ErrorKind::Interrupted);
+        assert!(ended.as_ref().is_some_and(is_ended), "{ended:?}");
+        let (read, all) = (counts.of("seal"), bytes_on_disk(&disk, "seal"));
+        assert_eq!(read, all / seals_max * enough, "{all} bytes of {seals_max} seals");
     }
 }
 

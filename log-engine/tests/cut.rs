@@ -9,6 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use log_engine::{DataDir, DataDirOptions, Disk, Log, LogConfig, LogName, OpenMode, SimDisk};
+use records::Compression;
 use support::{PrintOnPanic, Random, TestBatch, check_lookups, check_transactions};
 use uuid::Uuid;
 
@@ -120,32 +121,118 @@ fn life(seed: u64, with_damage: bool) -> (Arc<SimDisk>, Vec<TestBatch>) {
     (disk, batches)
 }
 
+/// Compares a closed log with one that never had more. Answers how many index entries that is, about.
+fn check_closed(disk: &Arc<SimDisk>, batches: &[TestBatch]) -> usize {
+    // A batch that is gone may have begun a segment that stayed.
+    let bases = bases(disk);
+    let straight = SimDisk::new(1);
+    let (data, mut log) = open(&straight);
+    log.update_config(LogConfig { segment_bytes: 1 << 20, ..config() });
+    for batch in batches {
+        if bases.contains(&log.end()) {
+            log.roll().unwrap();
+        }
+        log.append(&batch.bytes, &[batch.header], NOW).unwrap();
+    }
+    let producers = log.producers().clone();
+    close(data, log);
+    let (found, expected) = (indexes(disk), indexes(&straight));
+    assert_eq!(found, expected);
+    let (_data, cut) = open(disk);
+    assert_eq!(cut.producers(), &producers);
+    expected.values().map(|bytes| bytes.len() / 8).sum()
+}
+
 #[test]
 fn indexes_and_producers_are_those_of_a_log_that_never_had_more() {
     let mut entries = 0;
     for seed in 1..=SEEDS {
         let _case = PrintOnPanic(format!("seed {seed}"));
         let (disk, batches) = life(seed, false);
-        // A batch that is gone may have begun a segment that stayed.
-        let bases = bases(&disk);
-        let straight = SimDisk::new(seed);
-        let (data, mut log) = open(&straight);
-        log.update_config(LogConfig { segment_bytes: 1 << 20, ..config() });
-        for batch in &batches {
-            if bases.contains(&log.end()) {
-                log.roll().unwrap();
-            }
-            log.append(&batch.bytes, &[batch.header], NOW).unwrap();
-        }
-        let producers = log.producers().clone();
-        close(data, log);
-        let (found, expected) = (indexes(&disk), indexes(&straight));
-        entries += expected.values().map(|bytes| bytes.len() / 8).sum::<usize>();
-        assert_eq!(found, expected);
-        let (_data, cut) = open(&disk);
-        assert_eq!(cut.producers(), &producers);
+        entries += check_closed(&disk, &batches);
     }
     assert!(entries > 1000, "{entries}");
+}
+
+/// Appends batches of one record each.
+fn append(log: &mut Log, batches: &mut Vec<TestBatch>, count: i64, timestamp: impl Fn(i64) -> i64) {
+    for i in 0..count {
+        let batch = TestBatch::new(log.end(), 1, &[timestamp(i)], 100, Compression::None, None);
+        log.append(&batch.bytes, &[batch.header], NOW).unwrap();
+        batches.push(batch);
+    }
+}
+
+fn cut(log: &mut Log, batches: &mut Vec<TestBatch>, to: i64) {
+    assert_eq!(log.truncate_to(to).unwrap(), to);
+    batches.retain(|batch| batch.header.last_offset() < to);
+}
+
+fn flush(log: &mut Log) {
+    let handle = log.begin_flush().unwrap();
+    let result = handle.sync();
+    log.on_flushed(handle.done(result));
+    assert_eq!((log.flushed(), log.poisoned()), (log.end(), None));
+}
+
+/// A start on a full disk leaves a segment with a few of its index entries, in memory. Then a cut makes it the one that takes
+/// appends, and its index goes to the files.
+#[test]
+fn an_index_that_a_full_disk_has_thinned_out_is_whole_again_after_a_cut() {
+    const STEP: i64 = 100;
+    for further in 0..20 {
+        let _case = PrintOnPanic(format!("further {further}"));
+        let (disk, mut batches) = (SimDisk::new(1), Vec::new());
+        let (data, mut log) = open(&disk);
+        append(&mut log, &mut batches, 150, |i| NOW + i * STEP);
+        drop((log, data));
+        disk.restart_process();
+        let dir = Path::new("data").join(NAME.to_string());
+        indexes(&disk).into_keys().for_each(|name| disk.remove_file(&dir.join(name)).unwrap());
+        // None even for what a start puts in place of what it removes.
+        disk.set_capacity(Some(0));
+        let (data, mut log) = open(&disk);
+        assert!(indexes(&disk).is_empty() && log.end() == 150, "no room");
+        disk.set_capacity(None);
+
+        let next = bases(&disk)[1];
+        cut(&mut log, &mut batches, next - 1);
+        append(&mut log, &mut batches, 20, |i| NOW + (next + i) * STEP);
+        assert!(!indexes(&disk).is_empty(), "in the files");
+        let to = next - 10 - further;
+        cut(&mut log, &mut batches, to);
+        // Newer than what a thinned index would say, older than what is there.
+        append(&mut log, &mut batches, 20, |i| NOW + (to - 5) * STEP + i);
+        check_lookups(&log, &batches, &mut Random::new(1), 200);
+        close(data, log);
+        check_closed(&disk, &batches);
+    }
+}
+
+#[test]
+fn an_index_file_that_is_gone_is_no_reason_not_to_cut() {
+    for suffix in ["index", "timeindex"] {
+        let _case = PrintOnPanic(suffix.to_owned());
+        let (disk, mut batches) = (SimDisk::new(1), Vec::new());
+        let (data, mut log) = open(&disk);
+        append(&mut log, &mut batches, 300, |i| NOW + i);
+        flush(&mut log);
+        let last = *bases(&disk).last().unwrap();
+        let dir = Path::new("data").join(NAME.to_string());
+        disk.remove_file(&dir.join(format!("{last:020}.{suffix}"))).unwrap();
+        // Other files take its place among those that are open.
+        for &base in &bases(&disk)[..3] {
+            let reader = log.reader();
+            reader.read(base + 20, 1000, log.end(), true).unwrap().to_bytes().unwrap();
+            reader.offset_for_timestamp(NOW + base + 20, log.end()).unwrap();
+        }
+        let to = log.end() - 1;
+        cut(&mut log, &mut batches, to);
+        append(&mut log, &mut batches, 30, |i| NOW + to + i);
+        check_lookups(&log, &batches, &mut Random::new(1), 100);
+        close(data, log);
+        check_closed(&disk, &batches);
+    }
 }
 
 #[test]

@@ -37,7 +37,7 @@ impl Log {
         kept: Option<&Kept>,
     ) -> Result<(), FileError> {
         let file = segment.file(false).map_err(|fault| file_error(fault, segment))?;
-        let from = match kept {
+        let from = match kept.filter(|kept| self.has_files_of(segment, kept)) {
             Some(kept) => go_back_to(segment, kept),
             None => {
                 segment.forget_batches();
@@ -59,6 +59,22 @@ impl Log {
         };
         // Entries of the cut part must not be taken for new ones.
         files.iter().try_for_each(|(file, len)| self.cut_side_file(file, *len))
+    }
+
+    /// Whether the files hold what is kept in them. They are open from then on.
+    fn has_files_of(&mut self, segment: &Segment, kept: &Kept) -> bool {
+        let files = {
+            let state = segment.state().read();
+            let len = |entries: u32, bytes: usize| u64::from(entries) * bytes as u64;
+            [
+                (state.index.file().clone(), len(kept.index.on_disk, IndexEntry::BYTES)),
+                (state.time_index.file().clone(), len(kept.time_index.on_disk, TimeEntry::BYTES)),
+            ]
+        };
+        files.iter().filter(|(_, len)| *len > 0).all(|(file, kept)| {
+            let opened = self.dirty_file(file, OpenMode::ReadWrite);
+            opened.is_ok_and(|pin| pin.file().len().is_ok_and(|len| len >= *kept))
+        })
     }
 
     /// Cuts a file beside a segment, durably; one that is missing stays so.
@@ -88,7 +104,7 @@ impl Log {
             None => (i64::MIN, ProducerStates::new(producers_max)),
         };
         let known = (segments[0].base_offset(), i64::MAX);
-        forget_phantoms(segments, &mut producers, from, known).map_err(|(fault, _)| fault)?;
+        forget_phantoms(segments, &mut producers, from, known, &mut |_| true).map_err(|(fault, _)| fault)?;
         let aborted = replay::replay_up_to(segments, at, from, &mut producers)?;
         let within = within.filter(|within| within.segment == last.base_offset());
         let on_disk = within.map(|within| within.digest).unwrap_or_default();
@@ -105,6 +121,14 @@ pub(super) fn kept(segment: &Segment, size: u64) -> Option<Kept> {
 }
 
 fn try_kept(segment: &Segment, size: u64) -> Result<Option<Kept>, Fault> {
+    {
+        // Of a segment that takes appends every entry comes to be in the files, where nobody could tell any more that some
+        // are missing: of what lies between two others the next one would claim too little.
+        let state = segment.state().read();
+        if !(state.index.is_complete() && state.time_index.is_complete()) {
+            return Ok(None);
+        }
+    }
     let below = |entry: &IndexEntry| u64::from(entry.position) < size;
     let Some((index, _)) = front(segment, |state| &state.index, below)? else { return Ok(None) };
     // Each entry is of a batch of its own behind the first, or what is walked from there would come to the index once more.
@@ -158,8 +182,7 @@ fn front<E: Entry>(
         let state = segment.state().read();
         let index = of(&state);
         if let Some(front) = index.front_in_memory(&holds) {
-            let next = if index.is_complete() { Next::Nothing } else { Next::Unknown };
-            return Ok(Some((front, next)));
+            return Ok(Some((front, Next::Nothing)));
         }
         (index.file().clone(), index.on_disk(), index.tail_entry(0), index.last())
     };

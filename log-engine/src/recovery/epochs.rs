@@ -36,7 +36,9 @@ impl Recovery<'_> {
                 if at >= end {
                     break;
                 }
-                let Some(header) = self.batch_at(segments, at)? else { break };
+                let found = self.batch_at(segments, at)?;
+                self.on_look()?;
+                let Some(header) = found else { break };
                 let said = history.epoch_of(header.base_offset.max(start));
                 let found = header.partition_leader_epoch;
                 if header.base_offset < end && said != Some(found) {

@@ -12,7 +12,7 @@ use crate::data_dir::write_file;
 use crate::disk::OpenMode;
 use crate::error::{FileError, OpenError};
 use crate::log::is_disk_full;
-use crate::replay::{Within, forget_phantoms, newest_trusted, replay_segment};
+use crate::replay::{Within, forget_phantoms, newest_trusted, replay_segment_while};
 use crate::segment::{Segment, file_name};
 use crate::snapshots::{self, Saved};
 use crate::txn_index;
@@ -40,8 +40,10 @@ impl Recovery<'_> {
             None => (i64::MIN, ProducerStates::new(self.config.producers_max)),
         };
         let dropped_to = self.data.dropped().get(self.name).unwrap_or(-1);
-        forget_phantoms(segments, &mut producers, from, (self.report.start, dropped_to))
+        let known = (self.report.start, dropped_to);
+        forget_phantoms(segments, &mut producers, from, known, &mut |bytes| self.watched.on_work(bytes))
             .map_err(|(fault, segment)| self.fault(fault, segment.log().path()))?;
+        self.watched.check(self.dir)?;
         // Epochs that began above the known end may be ahead of the log; the batches tell them again.
         let (mut epochs, epochs_from) = match stored_epochs.filter(|_| self.known.is_some()) {
             Some(mut stored) => {
@@ -56,14 +58,14 @@ impl Recovery<'_> {
                 continue;
             }
             let found = replayed.entry(segment.base_offset()).or_default();
-            let result = replay_segment(segment, from.min(epochs_from), |header, event| {
+            let result = replay_segment_while(segment, from.min(epochs_from), |header, event| {
                 self.report.batches_walked += 1;
-                self.watched.on_work(header.size() as u64);
                 if header.base_offset >= from {
                     let completed = event.replay(&mut producers);
                     found.aborted.extend(completed.and_then(|completed| completed.aborted()));
                 }
                 note_epoch(&mut epochs, header);
+                self.watched.on_work(header.size() as u64)
             });
             found.first_ongoing_at_end = producers.first_ongoing();
             result.map_err(|fault| self.fault(fault, segment.log().path()))?;

@@ -17,8 +17,9 @@ pub struct RecoveryProgress {
     pub bytes_total: u64,
 }
 
-/// Hears how far a recovery has got: at its begin, and again at each MiB that was read or written. `false` ends it; the
-/// log is then not open, and for the next opening it is as if the process had died there.
+/// Hears how far a recovery has got: at its begin, and again at each segment, each look for the beginning of an epoch, and
+/// each MiB that was read or written. `false` ends it; the log is then not open, and for the next opening it is as if the
+/// process had died there.
 pub type RecoveryWatch<'a> = &'a mut dyn FnMut(RecoveryProgress) -> bool;
 
 /// What is told of a recovery.
@@ -51,10 +52,13 @@ impl<'a> Watched<'a> {
     /// So many bytes were gone through that are no part of what was expected. Answers whether to go on.
     pub(super) fn on_work(&mut self, bytes: u64) -> bool {
         self.untold = self.untold.saturating_add(bytes);
-        if self.untold >= TELL_BYTES {
-            self.untold = 0;
-            self.goes_on = self.goes_on && (self.watch)(self.progress);
-        }
+        if self.untold >= TELL_BYTES { self.tell() } else { self.goes_on }
+    }
+
+    /// A piece of work is done that may have taken long, however few bytes it was. Answers whether to go on.
+    pub(super) fn tell(&mut self) -> bool {
+        self.untold = 0;
+        self.goes_on = self.goes_on && (self.watch)(self.progress);
         self.goes_on
     }
 

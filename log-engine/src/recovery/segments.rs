@@ -19,9 +19,10 @@ use crate::poison;
 use crate::scan::{Fault, Found, HeaderScan};
 use crate::segment::{Segment, SegmentState, file_name};
 
-/// Bytes that are written again before they are made durable. All at once could take so long that nobody could tell it from a
-/// disk that hangs.
-const SYNC_BYTES: u64 = 64 << 20;
+/// Bytes that are written again before they are made durable. Nothing is told of a recovery during a sync, and many logs are
+/// opened at once: each sync waits behind what all of them have written. So it is little, lest the slow disk of a directory
+/// with many logs (4 MiB of each of 16 are half a second of one that writes 128 MiB/s) be taken for one that hangs.
+const SYNC_BYTES: u64 = 4 << 20;
 
 impl Recovery<'_> {
     pub(super) fn open_segments(&mut self, files: &Files) -> Result<Vec<Arc<Segment>>, OpenError> {
@@ -38,6 +39,8 @@ impl Recovery<'_> {
             let size = files.logs[&base];
             if let Some(next_base) = settled {
                 segments.push(self.open_settled(files, base, size, next_base)?);
+                // It reads a seal: of many segments that takes long.
+                self.on_look()?;
                 continue;
             }
             let (segment, whole) = self.open_unsettled(files, base, size)?;
@@ -60,6 +63,7 @@ impl Recovery<'_> {
                 }
                 self.report.bytes_cut += files.logs[&later];
                 self.remove_segment(later)?;
+                self.on_look()?;
             }
             break;
         }
