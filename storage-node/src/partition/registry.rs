@@ -397,6 +397,16 @@ impl Partitions {
         }
     }
 
+    /// Not all logs were come to: those that were not may have writes of an earlier process that no sync has confirmed.
+    fn leave_unopened(&self) {
+        for &place in self.placed.lock().values() {
+            let data = &self.directories[place].data;
+            if !data.was_clean() {
+                data.set_unclean();
+            }
+        }
+    }
+
     /// Flushes and closes everything. The door must have stopped before.
     pub(crate) async fn close(self: &Arc<Self>) {
         self.moves.stop();
@@ -404,6 +414,9 @@ impl Partitions {
         let this = Arc::clone(self);
         if tokio::task::spawn_blocking(move || this.cleaner.join()).await.is_err() {
             tracing::error!("waiting for the threads that compact failed");
+        }
+        if !self.strays_named.load(Ordering::Relaxed) {
+            self.leave_unopened();
         }
         for directory in &self.directories {
             directory.scrub.stop();

@@ -230,6 +230,23 @@ async fn a_late_copy_commits_nothing_in_an_epoch_that_is_over() {
     world.partitions.close().await;
 }
 
+/// What an earlier process did not flush a power cut may still take.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stop_before_any_log_was_opened_is_as_clean_as_the_stop_before() {
+    let (inner, disk) = disk_with_records().await;
+    let says_clean = || inner.list(Path::new("data")).unwrap().iter().any(|e| e.name == "clean-shutdown");
+    let start =
+        || World::start_in(Arc::clone(&disk) as Arc<dyn Disk>, 1, PartitionLimits::default()).partitions;
+    start().close().await;
+    assert!(!says_clean(), "its logs are as the crash has left them");
+    let world = World::open_with(Arc::clone(&disk) as Arc<dyn Disk>, 2, PartitionLimits::default()).await;
+    world.partitions.close().await;
+    drop(world);
+    assert!(says_clean());
+    start().close().await;
+    assert!(says_clean());
+}
+
 /// A directory that fails takes with it what is being opened and what waits for that.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_not_open_when_its_directory_fails_is_refused() {
