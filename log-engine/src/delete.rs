@@ -11,6 +11,9 @@ use crate::log::{Log, is_disk_full};
 use crate::recovery::{PARTS, remove_segment_files};
 use crate::segment::{Segment, file_name};
 
+/// In the place of that of a detached log.
+const KEPT_EXTENSION: &str = "kept";
+
 impl Log {
     /// Removes the log and its files. Readers that hold a slice may finish with it.
     pub fn delete(self) -> Result<(), FileError> {
@@ -136,5 +139,16 @@ impl DetachedLog {
         remove_dir_and_files(&**self.data.disk(), &self.doomed)?;
         self.data.ends().write()?;
         self.data.ends().sync()
+    }
+
+    /// Keeps the files under a name that no start takes for a log, nor removes, in the place of what was kept so before, and
+    /// answers where they are. Waits for the device.
+    pub fn keep_files(self) -> Result<PathBuf, FileError> {
+        let (disk, above) = (self.data.disk(), self.data.path());
+        let kept = self.doomed.with_extension(KEPT_EXTENSION);
+        remove_dir_and_files(&**disk, &kept)?;
+        disk.rename(&self.doomed, &kept).map_err(|e| FileError::new("rename", &self.doomed, e))?;
+        disk.sync_dir(above).map_err(|e| FileError::new("sync", above, e))?;
+        Ok(kept)
     }
 }

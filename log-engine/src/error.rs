@@ -183,6 +183,9 @@ pub enum MoveError {
     /// The one who sets the pace keeps what room there is.
     #[error("the target has no room for the log beside what is kept free; free some there and move it again")]
     NoRoom,
+    /// So it is known by now to the one who sets the pace.
+    #[error("the target data directory is offline: {reason}")]
+    TargetOffline { reason: String },
     /// The log has grown faster than it was copied: copy on before it is closed the next time.
     #[error("{bytes} bytes are left to copy, too many while the log is closed")]
     TooMuchLeft { bytes: u64 },

@@ -15,23 +15,26 @@
 //! A crash before the new name leaves a `.moving` directory, which the next start removes; one after it leaves a mark, by which
 //! the next start deletes what the source still has ([`settle_moves`]). A mark whose source cannot be opened stays until it can.
 
+mod settle;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use log_engine_core::seal::{FileSum, PIECE_BYTES, Seal, crc32c};
-use uuid::Uuid;
 
+pub(crate) use self::settle::remove_unfinished;
+pub use self::settle::settle_moves;
+use self::settle::{forget, mark_path, remove_mark};
 use crate::LogName;
 use crate::compact::{CLEANED_SUFFIX, SWAP_SUFFIX};
 use crate::data_dir::{DELETED_SUFFIX, DataDir, TMP_SUFFIX, read_file, remove_dir_and_files, write_file};
 use crate::delete::DetachedLog;
-use crate::disk::{Disk, DiskFile, OpenMode};
+use crate::disk::{DiskFile, OpenMode};
 use crate::error::{FileError, MoveError};
-use crate::flushed_ends::{FlushedEnd, FlushedEnds, KnownEnd};
+use crate::flushed_ends::{FlushedEnd, KnownEnd};
 use crate::full_walk::BatchCheck;
-use crate::log::is_disk_full;
 use crate::reader::{LogReader, Shared};
 use crate::recovery::remove_if_there;
 use crate::scan::{Fault, read_at};
@@ -63,6 +66,8 @@ pub struct LogMove {
     indexes: BTreeSet<String>,
     newest: Option<Newest>,
     copied_to: i64,
+    /// The target may have noted what is known of the log.
+    is_noted: bool,
 }
 
 /// How far the segment that takes appends was copied.
@@ -74,6 +79,14 @@ struct Newest {
     position: u64,
     check: BatchCheck,
     file: Arc<dyn DiskFile>,
+}
+
+impl Newest {
+    /// Whether nothing but its closing has happened to the log since: compaction, too, gives a finished segment other records
+    /// in the same place.
+    fn is_of_closed(&self, shared: &Arc<Shared>) -> bool {
+        Arc::ptr_eq(&self.shared, shared) && !self.segment.is_replaced() && self.cuts + 1 == shared.cuts()
+    }
 }
 
 /// What is left to do when the log is closed.
@@ -103,6 +116,7 @@ impl LogMove {
             indexes: BTreeSet::new(),
             newest: None,
             copied_to: 0,
+            is_noted: false,
             source,
             target,
         };
@@ -145,7 +159,13 @@ impl LogMove {
             }
         }
         if let Some(newest) = segments.last() {
-            copied += self.copy_newest(shared, newest, cuts, pace)?;
+            match self.copy_newest(shared, newest, cuts, pace) {
+                Ok(bytes) => copied += bytes,
+                // It was finished meanwhile, and another took its place, or it was cut or removed: the next time begins anew.
+                Err(MoveError::Damaged { .. } | MoveError::Io(_))
+                    if !shared.has(newest) || shared.cuts() != cuts => {}
+                Err(error) => return Err(error),
+            }
         }
         Ok(copied)
     }
@@ -247,17 +267,9 @@ impl LogMove {
         let source = self.open_source(&path)?;
         let before = newest.position;
         while newest.position < size {
-            let piece = copy_piece(&*source, &path, &*newest.file, (newest.position, size), pace);
-            let fed = piece.and_then(|piece| {
-                newest.position += piece.len() as u64;
-                newest.check.feed(&piece).map_err(|fault| fault_of(fault, &path))
-            });
-            match fed {
-                Ok(()) => {}
-                // What was read was cut under our hands: the next time begins anew.
-                Err(MoveError::Damaged { .. }) if shared.cuts() != cuts => return Ok(0),
-                Err(error) => return Err(error),
-            }
+            let piece = copy_piece(&*source, &path, &*newest.file, (newest.position, size), pace)?;
+            newest.position += piece.len() as u64;
+            newest.check.feed(&piece).map_err(|fault| fault_of(fault, &path))?;
         }
         if newest.position > before {
             newest.file.sync().map_err(|e| FileError::new("sync", self.to.join(&name), e))?;
@@ -283,10 +295,18 @@ impl LogMove {
         if plan.left > left_max {
             return Err(MoveError::TooMuchLeft { bytes: plan.left });
         }
-        self.carry_out(plan, pace)?;
-        self.take_over_records(record)?;
-        self.commit()?;
-        Ok(self.forget_source())
+        self.carry_out(closed, plan, pace)?;
+        self.is_noted = true;
+        match self.take_over_records(record).map_err(MoveError::from).and_then(|()| self.commit()) {
+            Ok(()) => Ok(self.forget_source()),
+            Err(error @ MoveError::InDoubt(_)) => Err(error),
+            Err(error) => {
+                // At once: a log of this name that is made here from now on would be taken for a damaged one.
+                let (disk, ends) = (self.target.disk(), self.target.ends());
+                self.is_noted = forget(&**disk, self.target.path(), ends, self.name).is_err();
+                Err(error)
+            }
+        }
     }
 
     /// What the source has noted of the log, which must be all of it.
@@ -346,17 +366,13 @@ impl LogMove {
         Ok(matches!(found, Found::Seal(seal) if *seal == *copied))
     }
 
-    /// The newest segment, if nothing but its closing has happened to the log since it was copied.
+    /// The newest segment, if what was copied of it is the beginning of what the closed log has there.
     fn goes_on(&self, closed: &LogReader, base: i64) -> Option<&Newest> {
-        let shared = closed.shared();
-        self.newest.as_ref().filter(|newest| {
-            Arc::ptr_eq(&newest.shared, shared)
-                && newest.segment.base_offset() == base
-                && newest.cuts + 1 == shared.cuts()
-        })
+        let newest = self.newest.as_ref().filter(|newest| newest.segment.base_offset() == base);
+        newest.filter(|newest| newest.is_of_closed(closed.shared()))
     }
 
-    fn carry_out(&mut self, plan: Plan, pace: MovePace<'_>) -> Result<(), MoveError> {
+    fn carry_out(&mut self, closed: &LogReader, plan: Plan, pace: MovePace<'_>) -> Result<(), MoveError> {
         let disk = self.target.disk().clone();
         for entry in disk.list(&self.to).map_err(|e| FileError::new("list", &self.to, e))? {
             let stays =
@@ -365,8 +381,7 @@ impl LogMove {
                 remove_if_there(&*disk, &self.to.join(&entry.name))?;
             }
         }
-        let newest = self.newest.take();
-        let mut newest = newest.filter(|newest| newest.cuts + 1 == newest.shared.cuts());
+        let mut newest = self.newest.take().filter(|newest| newest.is_of_closed(closed.shared()));
         for (name, base) in &plan.copied {
             match base {
                 Some(base) => {
@@ -454,11 +469,18 @@ impl LogMove {
         }
     }
 
-    /// Removes what was copied.
+    /// Removes what was copied, and what this move has noted of the log; not what is known of another that was made in the
+    /// target meanwhile.
     pub fn abandon(self) -> Result<(), FileError> {
-        let disk = self.target.disk();
-        forget(&**disk, self.target.path(), self.target.ends(), self.name)?;
-        disk.sync_dir(self.target.path()).map_err(|e| FileError::new("sync", self.target.path(), e))
+        let (disk, above) = (self.target.disk(), self.target.path());
+        if self.is_noted {
+            match self.target.list()?.contains(&self.name) {
+                true => remove_if_there(&**disk, &mark_path(&self.target, self.name))?,
+                false => forget(&**disk, above, self.target.ends(), self.name)?,
+            }
+        }
+        remove_dir_and_files(&**disk, &self.to)?;
+        disk.sync_dir(above).map_err(|e| FileError::new("sync", above, e))
     }
 
     fn open_source(&self, path: &Path) -> Result<Arc<dyn DiskFile>, FileError> {
@@ -503,84 +525,4 @@ fn fault_of(fault: Fault, path: &Path) -> MoveError {
         Fault::Io(error) => MoveError::Io(error),
         Fault::Damaged { position, reason } => MoveError::Damaged { reason, path: path.to_owned(), position },
     }
-}
-
-fn mark_path(data: &DataDir, name: LogName) -> PathBuf {
-    data.path().join(format!("{name}{MARK_SUFFIX}"))
-}
-
-fn remove_mark(data: &DataDir, name: LogName) -> Result<(), FileError> {
-    remove_if_there(&**data.disk(), &mark_path(data, name))?;
-    data.disk().sync_dir(data.path()).map_err(|e| FileError::new("sync", data.path(), e))
-}
-
-/// Removes the copy of a log that did not get its name, with what was noted for it.
-fn forget(disk: &dyn Disk, dir: &Path, ends: &FlushedEnds, name: LogName) -> Result<(), FileError> {
-    match ends.remove_durably(name) {
-        // It is written when there is room.
-        Err(error) if is_disk_full(&error.source) => {}
-        done => done?,
-    }
-    remove_if_there(disk, &dir.join(format!("{name}{MARK_SUFFIX}")))?;
-    remove_dir_and_files(disk, &dir.join(format!("{name}{MOVING_SUFFIX}")))
-}
-
-/// What moves into this directory left that a crash ended before the log got its name.
-pub(crate) fn remove_unfinished(disk: &dyn Disk, dir: &Path, ends: &FlushedEnds) -> Result<(), FileError> {
-    let entries = disk.list(dir).map_err(|e| FileError::new("list", dir, e))?;
-    let here = |name: LogName| entries.iter().any(|e| e.is_dir && LogName::parse(&e.name) == Some(name));
-    let mut changed = false;
-    for entry in &entries {
-        let of = |suffix| entry.name.strip_suffix(suffix).and_then(LogName::parse);
-        match (of(MOVING_SUFFIX), of(MARK_SUFFIX)) {
-            (Some(name), _) if entry.is_dir && here(name) => {
-                changed = true;
-                remove_dir_and_files(disk, &dir.join(&entry.name))?;
-            }
-            (Some(name), _) | (_, Some(name)) if !here(name) => {
-                changed = true;
-                forget(disk, dir, ends, name)?;
-            }
-            (Some(_), _) | (_, Some(_)) | (None, None) => {}
-        }
-    }
-    if changed {
-        disk.sync_dir(dir).map_err(|e| FileError::new("sync", dir, e))?;
-    }
-    Ok(())
-}
-
-/// Ends the moves between a node's open data directories that a crash interrupted after the log had its new place: the old one
-/// loses it. Called before logs are looked for.
-pub fn settle_moves(directories: &[DataDir]) -> Result<(), FileError> {
-    for target in directories {
-        let entries = target.disk().list(target.path());
-        let entries = entries.map_err(|e| FileError::new("list", target.path(), e))?;
-        for name in entries.iter().filter_map(|e| LogName::parse(e.name.strip_suffix(MARK_SUFFIX)?)) {
-            settle(directories, target, name)?;
-        }
-    }
-    Ok(())
-}
-
-fn settle(directories: &[DataDir], target: &DataDir, name: LogName) -> Result<(), FileError> {
-    let mark = mark_path(target, name);
-    let bytes = read_file(&**target.disk(), &mark, MARK_BYTES_MAX)?.unwrap_or_default();
-    let id = std::str::from_utf8(&bytes).ok().and_then(|text| Uuid::parse_str(text.trim()).ok());
-    // Of one that cannot be read any more it is known all the same that this directory has the newer log.
-    let is_source = |data: &DataDir| id.is_none_or(|id| data.directory_id() == id);
-    let others = directories.iter().filter(|data| data.directory_id() != target.directory_id());
-    let sources: Vec<&DataDir> = others.filter(|data| is_source(data)).collect();
-    if sources.is_empty() {
-        tracing::warn!(log = %name, mark = %mark.display(), "a log was moved here from a directory that is offline");
-        return Ok(());
-    }
-    for source in sources {
-        if source.list()?.contains(&name) {
-            let (from, to) = (source.path().display(), target.path().display());
-            tracing::info!(log = %name, %from, %to, "a log had been moved: what its old place still has is removed");
-            source.detach(name)?.remove_files()?;
-        }
-    }
-    remove_mark(target, name)
 }

@@ -205,7 +205,7 @@ impl Segment {
             false => self.descriptors.get(file).map_err(|e| Fault::io("open", file.path(), e)),
         }?;
         // What was opened before the mark was set is the old file: names change only after it.
-        if self.replaced.load(Ordering::SeqCst) {
+        if self.is_replaced() {
             let reason = "the segment was replaced by a compacted one".to_owned();
             return Err(Fault::Damaged { position: 0, reason });
         }
@@ -215,6 +215,11 @@ impl Segment {
     /// From now on readers that come late must look for another segment.
     pub(crate) fn set_replaced(&self) {
         self.replaced.store(true, Ordering::SeqCst);
+    }
+
+    /// Whether another has its place in the log.
+    pub(crate) fn is_replaced(&self) -> bool {
+        self.replaced.load(Ordering::SeqCst)
     }
 
     /// Walks the headers from a position to the end of what is visible now.

@@ -10,10 +10,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use log_engine::{
-    DataDir, DataDirOptions, Disk, Log, LogConfig, LogMove, LogName, MoveError, OpenMode, SimDisk, SimFault,
-    settle_moves,
+    CompactionRequest, DataDir, DataDirOptions, Disk, Installed, Log, LogConfig, LogMove, LogName, MoveError,
+    OpenMode, SimDisk, SimFault, settle_moves,
 };
-use support::{Random, TestBatch, batches_of, check_lookups, check_transactions};
+use log_engine_core::compact::CompactionPolicy;
+use records::{BatchHeader, Compression};
+use support::{AtOnce, Random, TestBatch, batches_of, check_lookups, check_transactions};
 use uuid::Uuid;
 
 const NAME: LogName = LogName { topic_id: Uuid::from_u128(77), partition: 4 };
@@ -438,4 +440,97 @@ fn a_log_without_records_moves_too() {
     world.append(2);
     world.recover(true);
     world.assert_in(1);
+}
+
+/// One batch of one record with that key, always of the same size.
+fn append_key(log: &mut Log, key: i64) {
+    let mut bytes = TestBatch::new(key, 0, &[NOW], 100, Compression::None, None).bytes;
+    records::set_base_offset(&mut bytes, log.end());
+    let header = BatchHeader::parse(&bytes).unwrap();
+    log.append(&bytes, &[header], NOW).unwrap();
+}
+
+fn compact(data: &DataDir, log: &mut Log) {
+    let policy = CompactionPolicy { min_dirty_ratio: 0.0, min_lag_ms: 0, max_lag_ms: i64::MAX };
+    let request = CompactionRequest {
+        bound: log.end(),
+        dirtiness: log.reader().dirtiness(data, log.end(), Some(NOW), &policy),
+        now_ms: Some(NOW),
+        delete_retention_ms: 1_000,
+        map_bytes_max: 1 << 20,
+        keep_from: i64::MAX,
+    };
+    let mut pass = log.begin_compaction(&request).unwrap();
+    pass.prepare(&mut AtOnce(NOW)).unwrap();
+    let mut segments = 0;
+    while let Some(segment) = pass.next_segment(&mut AtOnce(NOW)).unwrap() {
+        assert!(matches!(log.install(segment), Ok(Installed::Yes)));
+        segments += 1;
+    }
+    assert!(segments > 0 && log.finish_compaction(&pass.finished()));
+}
+
+#[test]
+fn a_half_copied_segment_that_is_compacted_before_the_log_is_closed_is_copied_anew() {
+    let mut world = World::new(7);
+    world.open_in(0);
+    let mut moving = world.begin(0).unwrap();
+    {
+        let (data, (_, log)) = (world.dirs[0].clone(), world.log.as_mut().unwrap());
+        for key in [1, 1] {
+            append_key(log, key);
+        }
+        moving.copy_written(&log.reader(), &mut free).unwrap();
+        for key in [2, 3] {
+            append_key(log, key);
+        }
+        log.roll().unwrap();
+        append_key(log, 4);
+        let handle = log.begin_flush().unwrap();
+        let result = handle.sync();
+        log.on_flushed(handle.done(result));
+        compact(&data, log);
+    }
+    let (_, log) = world.log.as_ref().unwrap();
+    let (end, before) = (log.end(), batches_of(log, log.end()));
+    let closed = close(&mut world);
+    moving.finish(&closed, NO_BOUND, &mut free).unwrap().unwrap().remove_files().unwrap();
+    world.open_in(1);
+    let (_, log) = world.log.as_ref().unwrap();
+    assert!(log.end() == end && batches_of(log, end) == before, "not what the log was");
+}
+
+#[test]
+fn a_move_that_is_given_up_leaves_alone_what_is_known_of_another_log_of_the_name() {
+    for is_noted in [false, true] {
+        let (mut world, mut moving) = begun(7);
+        let closed = close(&mut world);
+        if is_noted {
+            world.disk.inject(SimFault::Write("moved-from.tmp".into()));
+            moving.finish(&closed, NO_BOUND, &mut free).err().unwrap();
+        }
+        world.dirs[0].detach(NAME).unwrap().remove_files().unwrap();
+        world.batches.clear();
+        world.durable = 0;
+        world.open_in(1);
+        world.append(3);
+        moving.abandon().unwrap();
+        assert_eq!(world.dirs[1].known_logs(), [NAME]);
+        world.recover(true);
+        world.assert_in(1);
+    }
+}
+
+#[test]
+fn old_files_that_are_kept_stay_over_a_start() {
+    let (mut world, mut moving) = begun(7);
+    let closed = close(&mut world);
+    let kept = moving.finish(&closed, NO_BOUND, &mut free).unwrap().unwrap().keep_files().unwrap();
+    let files = world.disk.list(&kept).unwrap().len();
+    assert!(files > 3, "{files} files");
+    drop(moving);
+    world.durable = closed.end();
+    world.recover(true);
+    world.assert_in(1);
+    assert_eq!(world.disk.list(&kept).unwrap().len(), files);
 }

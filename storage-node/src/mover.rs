@@ -10,9 +10,10 @@ use crate::partition::Partitions;
 use crate::partition::registry::{AskedMove, Closing, Lookup};
 use crate::published_image::PublishedImage;
 use crate::resigner::resignation;
-use log_engine::{LogMove, MoveError};
-use proto_types::controller_api::{AlterPartition, ControllerReply, ControllerRequest};
+use log_engine::{DetachedLog, LogMove, MoveError};
+use proto_types::controller_api::{AlterPartition, ControllerReply, ControllerRequest, ProposedIsr};
 use proto_types::ids::{BrokerEpoch, NodeId, TopicPartition};
+use proto_types::metadata::PartitionState;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -91,14 +92,12 @@ impl Mover {
                 self.abandon(moving).await;
                 return Err(stays);
             }
+            // That may have taken long.
+            moving = self.copy(asked, moving).await?;
             match self.partitions.moves().close(asked, moving).await {
                 None => return Err(Stays::Ended),
                 Some(Closing::Moved(left)) => {
-                    let removed =
-                        tokio::task::spawn_blocking(move || left.map_or(Ok(()), |left| left.remove_files()));
-                    if let Ok(Err(error)) = removed.await {
-                        tracing::error!(partition = %asked.id, %error, "files of a moved copy stay until the next start");
-                    }
+                    self.settle_source(asked.id, left).await;
                     return Ok(());
                 }
                 Some(Closing::NotYet(again)) => {
@@ -114,6 +113,33 @@ impl Mover {
         }
         self.abandon(moving).await;
         Err(Stays::Failed("the log grows faster than it is copied".to_owned()))
+    }
+
+    /// The files in the old place go as soon as the copy is open in the new one. If it cannot be opened there they are kept.
+    async fn settle_source(&self, id: TopicPartition, left: Option<DetachedLog>) {
+        let Some(left) = left else { return };
+        while self.partitions.is_late(id) {
+            tokio::time::sleep(PAUSE).await;
+        }
+        let is_lost = matches!(self.partitions.get(id), Lookup::Failed);
+        let settle = move || match is_lost {
+            true => left.keep_files().map(Some),
+            false => left.remove_files().map(|()| None),
+        };
+        match tokio::task::spawn_blocking(settle).await {
+            Ok(Ok(None)) => {}
+            Ok(Ok(Some(path))) => {
+                let path = path.display();
+                tracing::error!(
+                    partition = %id, %path,
+                    "a copy was moved and cannot be opened in its new place: its old files are kept there until somebody removes them"
+                );
+            }
+            Ok(Err(error)) => {
+                tracing::error!(partition = %id, %error, "files of a moved copy stay until the next start");
+            }
+            Err(error) => tracing::error!(partition = %id, %error, "files of a moved copy stay"),
+        }
     }
 
     /// Copies until little is left.
@@ -165,16 +191,24 @@ impl Mover {
             }
             let now = self.clock.monotonic().0;
             if now - *since.get_or_insert(now) > CLOSING_MS_MAX {
-                let reason = "this node leads the partition, and nobody else can; move it when another replica is in sync";
+                let reason = "this node leads the partition, and nobody else can, or too few would be in sync without it; move \
+                              it when more replicas are in sync";
                 return Err(Stays::Failed(reason.to_owned()));
             }
             let registered = *self.broker_epoch.borrow();
-            if let (Some(broker_epoch), Some(proposal)) = (registered, resignation(self.me, asked.id, state))
-            {
+            let proposal = step_back(self.me, asked.id, state, self.in_sync_min(asked.id));
+            if let (Some(broker_epoch), Some(proposal)) = (registered, proposal) {
                 let partitions = vec![proposal];
                 self.resign(asked.id, AlterPartition { node: self.me, broker_epoch, partitions }).await;
             }
             tokio::time::sleep(PAUSE).await;
+        }
+    }
+
+    fn in_sync_min(&self, id: TopicPartition) -> usize {
+        match self.partitions.get(id) {
+            Lookup::Open(handle) => handle.settings().replica.min_insync,
+            Lookup::Failed | Lookup::Absent => 1,
         }
     }
 
@@ -193,5 +227,43 @@ impl Mover {
             Ok(other) => tracing::error!(?other, "resign for a move: unexpected answer"),
             Err(failure) => tracing::debug!(partition = %id, %failure, "resign for a move"),
         }
+    }
+}
+
+/// What to ask for, for others to lead. This node is well, and does not count any more afterwards: enough others must.
+fn step_back(
+    me: NodeId,
+    id: TopicPartition,
+    state: &PartitionState,
+    in_sync_min: usize,
+) -> Option<ProposedIsr> {
+    resignation(me, id, state).filter(|proposal| proposal.isr.len() >= in_sync_min.max(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proto_types::ids::{LeaderEpoch, PartitionEpoch, TopicId};
+    use proto_types::metadata::topic_partition;
+    use uuid::Uuid;
+
+    #[test]
+    fn a_leader_steps_back_only_where_enough_others_are_in_sync() {
+        let id = topic_partition(TopicId(Uuid::from_u128(1)), 0);
+        let asks = |isr: &[i32], in_sync_min| {
+            let state = PartitionState {
+                replicas: [1, 2, 3].map(NodeId).to_vec(),
+                adding: vec![],
+                removing: vec![],
+                isr: isr.iter().copied().map(NodeId).collect(),
+                elr: vec![],
+                leader: Some(NodeId(1)),
+                leader_epoch: LeaderEpoch(1),
+                partition_epoch: PartitionEpoch(1),
+            };
+            step_back(NodeId(1), id, &state, in_sync_min).is_some()
+        };
+        assert!(asks(&[1, 2], 1) && asks(&[1, 2, 3], 2));
+        assert!(!asks(&[1, 2], 2) && !asks(&[1], 1) && !asks(&[1], 0));
     }
 }

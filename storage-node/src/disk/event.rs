@@ -82,7 +82,7 @@ pub(crate) struct Open {
     pub(crate) done: oneshot::Sender<Result<PartitionHandle, OpenFailure>>,
 }
 
-/// A log that took no more appends for lack of space, as it was when it was closed.
+/// A log that took no more appends for lack of space, or was closed to be moved, as it was when it was closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ClosedLog {
     /// Where it ended. No sync may have confirmed that, but others may have what it held.
@@ -91,6 +91,8 @@ pub(crate) struct ClosedLog {
     pub(crate) high_watermark: Offset,
     /// What its acknowledgements have promised, now or then.
     pub(crate) flush: FlushMode,
+    /// It was moved: all of it is on the disk.
+    pub(crate) is_whole: bool,
 }
 
 /// Why a copy is not open.

@@ -67,7 +67,7 @@ impl std::fmt::Debug for CopiedMove {
 
 /// What came of the last step of a move.
 pub(crate) enum Closing {
-    /// The copy is open in its new place. The files of the old one, if they are not gone.
+    /// The copy is in its new place, open if it can be opened. The files of the old one, if they are not gone.
     Moved(Option<DetachedLog>),
     /// It cannot be closed as yet, or too much is left.
     NotYet(LogMove),
@@ -233,9 +233,8 @@ impl Partitions {
         let Lookup::Open(handle) = self.get(asked.id) else { return Err(MoveError::Stopped) };
         let (source, target) =
             (&self.directories[handle.directory()].data, &self.directories[asked.target].data);
-        let to_come = self.directories[asked.target].health.failure().is_none()
-            && has_room(target, self.config.limits.housekeeping.reserve_bytes, handle.reader().size_bytes());
-        if !to_come {
+        works(self.failure_of(asked.target))?;
+        if !has_room(target, self.config.limits.housekeeping.reserve_bytes, handle.reader().size_bytes()) {
             return Err(MoveError::NoRoom);
         }
         LogMove::begin(source, target, crate::disk::log_thread::log_name(asked.id))
@@ -248,6 +247,7 @@ impl Partitions {
             if self.moves.is_ended(asked) {
                 return Err(MoveError::Stopped);
             }
+            works(self.failure_of(asked.target))?;
             let Some(wait) = throttle.wait() else { break };
             std::thread::sleep(wait.min(PACE_WAIT));
         }
@@ -273,19 +273,18 @@ impl Partitions {
         let (target, moves) = (moving.target().clone(), Arc::clone(&self.moves));
         let reserve_bytes = self.config.limits.housekeeping.reserve_bytes;
         let counted = Arc::clone(&asked);
+        let health = Arc::clone(&self.directories[asked.target].health);
         let mut pace = move |bytes| match has_room(&target, reserve_bytes, bytes) {
             _ if moves.is_ended(&counted) => Err(MoveError::Stopped),
-            false => Err(MoveError::NoRoom),
-            true => {
-                counted.note_copied(bytes);
-                Ok(())
-            }
+            false => works(health.failure()).and(Err(MoveError::NoRoom)),
+            true => works(health.failure()).map(|()| counted.note_copied(bytes)),
         };
         let reader = handle.reader().clone();
         let finish = move || (moving.finish(&reader, CLOSED_BYTES_MAX, &mut pace), moving);
         let closing = match tokio::task::spawn_blocking(finish).await {
             Ok((Ok(left), _)) => {
                 self.placed.lock().insert(asked.id, asked.target);
+                self.retries.on_moved(asked.id, Offset(handle.reader().end()));
                 Closing::Moved(left)
             }
             Ok((Err(MoveError::TooMuchLeft { .. }), moving)) => Closing::NotYet(moving),
@@ -316,6 +315,7 @@ impl Partitions {
         if self.moves.is_ended(asked) {
             return Err(MoveError::Stopped);
         }
+        works(self.failure_of(asked.target))?;
         let Some(image) = image else { return Ok(None) };
         let local = image.partition_on(self.config.node, asked.id).ok_or(MoveError::Stopped)?;
         let is_led = local.state.leader == Some(self.config.node) && local.state.replicas.len() > 1;
@@ -338,6 +338,7 @@ impl Partitions {
             end: Offset(handle.reader().end()),
             high_watermark: handle.view().high_watermark,
             flush: handle.settings().replica.flush,
+            is_whole: false,
         };
         self.retries.remember(id, closed);
     }
@@ -345,6 +346,11 @@ impl Partitions {
 
 /// Longest sleep between two looks whether a move is to end.
 const PACE_WAIT: std::time::Duration = std::time::Duration::from_millis(100);
+
+/// An error if the directory that is moved to has failed.
+fn works(failure: Option<String>) -> Result<(), MoveError> {
+    failure.map_or(Ok(()), |reason| Err(MoveError::TargetOffline { reason }))
+}
 
 /// Whether so many bytes find room in a directory beside what is kept free. One that does not say how much it has takes them.
 fn has_room(target: &DataDir, reserve_bytes: u64, bytes: u64) -> bool {

@@ -239,3 +239,49 @@ async fn what_cannot_be_moved_is_refused() {
     assert_eq!(partitions.move_copy(failed, PATHS[1 - there]), Err(MoveRefusal::CopyOffline));
     moving.close().await;
 }
+
+#[tokio::test]
+async fn a_move_to_a_directory_that_has_failed_meanwhile_ends() {
+    let disk = SimDisk::new(5);
+    let moving = Moving::open(&disk, 1).await;
+    moving.append(7, 0).await;
+    let partitions = Arc::clone(&moving.world.partitions);
+    let (here, throttle) = (moving.place(), &partitions.config.replication.throttles.moves);
+    throttle.set(1);
+    throttle.take(1_000_000);
+    moving.ask(1 - here);
+    eventually("it has begun", || moving.folders(&disk) == [0, 1]).await;
+    disk.inject(SimFault::Sync(".log".into()));
+    assert_eq!(moving.world.produce(1, Acks::All, 1, 0).await, Err(ProduceError::LogFailed));
+    eventually("the directory is offline", || partitions.failure_of(1 - here).is_some()).await;
+    moving.ended().await;
+    assert_eq!(moving.place(), here);
+    assert_eq!(moving.append(7, 1).await, 1);
+    moving.close().await;
+}
+
+#[tokio::test]
+async fn a_moved_copy_that_cannot_be_opened_keeps_its_old_files_and_may_lead_when_it_is_open() {
+    let disk = SimDisk::new(5);
+    let mut moving = Moving::open(&disk, 1).await;
+    for sequence in 0..20 {
+        moving.append(7, sequence).await;
+    }
+    let here = moving.place();
+    let name = crate::disk::log_thread::log_name(Moving::id());
+    disk.inject(SimFault::Read(format!("{}/{name}/leader-epoch-checkpoint", PATHS[1 - here])));
+    moving.ask(1 - here);
+    moving.ended().await;
+    let partitions = Arc::clone(&moving.world.partitions);
+    assert!(matches!(partitions.get(Moving::id()), Lookup::Failed));
+    let kept = Path::new(PATHS[here]).join(format!("{name}.kept"));
+    assert!(disk.list(&kept).unwrap().iter().any(|entry| entry.name.ends_with(".log")));
+    // It has all that anybody has, also if others are to follow it by now.
+    let mut state = Arc::unwrap_or_clone(Arc::clone(moving.world.image.partition(Moving::id()).unwrap()));
+    state.replicas.push(NodeId(2));
+    state.partition_epoch = PartitionEpoch(100);
+    moving.world.apply(&[MetadataChange::PartitionSet { partition: Moving::id(), state }]).await;
+    partitions.reopen_due(&moving.world.image, Millis(i64::MAX)).await;
+    assert_eq!((moving.place(), moving.world.handle(0).reader().end()), (1 - here, 20));
+    moving.close().await;
+}

@@ -60,9 +60,22 @@ impl Retries {
         let log = self.closed(id, log.flush).map_or(log, |before| ClosedLog {
             end: before.end.max(log.end),
             high_watermark: before.high_watermark.max(log.high_watermark),
+            is_whole: false,
             ..before
         });
         self.closed.lock().insert(id, log);
+    }
+
+    /// A closed log was moved, all of it, up to its end there.
+    pub(super) fn on_moved(&self, id: TopicPartition, end: Offset) {
+        if let Some(closed) = self.closed.lock().get_mut(&id) {
+            closed.is_whole = closed.end <= end;
+        }
+    }
+
+    /// Whether a closed log may come back with less.
+    fn may_lack(&self, id: TopicPartition) -> bool {
+        self.closed.lock().get(&id).is_some_and(|closed| !closed.is_whole)
     }
 
     /// What the log was if it was closed for lack of space. `flush` is what its acknowledgements promise now.
@@ -122,7 +135,7 @@ impl Partitions {
         // Others may have what a leader has lost, or be counted in sync by the controllers alone: it gives the leadership up
         // first, and goes on in it only where there are no others.
         let leads = |id| {
-            let state = image.partition(id).filter(|_| self.retries.closed.lock().contains_key(&id));
+            let state = image.partition(id).filter(|_| self.retries.may_lack(id));
             state.is_some_and(|state| state.leader == Some(self.config.node) && state.replicas.len() > 1)
         };
         for id in self.retries.due(now, |id| works(id) && !leads(id) && !self.is_late(id)) {
@@ -151,7 +164,8 @@ impl Partitions {
         for handle in full {
             let (id, flush) = (handle.id(), handle.settings().replica.flush);
             let (end, high_watermark) = (Offset(handle.reader().end()), handle.view().high_watermark);
-            self.retries.close(id, ClosedLog { end, high_watermark, flush }, now);
+            let closed = ClosedLog { end, high_watermark, flush, is_whole: false };
+            self.retries.close(id, closed, now);
             let (done, dropped) = oneshot::channel();
             self.send(handle.directory(), Event::Drop(DropCopy { id, delete: false, done })).await;
             self.copies.write().insert(id, Copy::Failed);
@@ -192,7 +206,8 @@ mod tests {
         let (ack, os) = (FlushMode::Ack, FlushMode::Os);
         let retries = Retries::default();
         let id = topic_partition(TopicId(Uuid::from_u128(1)), 0);
-        let log = |end, flush| ClosedLog { end: Offset(end), high_watermark: Offset(3), flush };
+        let log =
+            |end, flush| ClosedLog { end: Offset(end), high_watermark: Offset(3), flush, is_whole: false };
         retries.close(id, log(9, ack), Millis(0));
         assert_eq!(retries.closed(id, ack), Some(log(9, ack)));
         assert_eq!(retries.closed(id, os), Some(log(9, os)), "what is acknowledged now may be lost");
@@ -205,5 +220,12 @@ mod tests {
         assert_eq!(retries.closed(id, ack), Some(log(9, os)), "what was acknowledged then may be lost");
         retries.forget(id);
         assert_eq!((retries.closed(id, ack), retries.due(Millis(i64::MAX), |_| true)), (None, vec![]));
+        retries.remember(id, log(9, ack));
+        retries.on_moved(id, Offset(8));
+        assert!(retries.may_lack(id), "it had less than an earlier time");
+        retries.on_moved(id, Offset(9));
+        assert!(!retries.may_lack(id));
+        retries.close(id, log(9, ack), Millis(0));
+        assert!(retries.may_lack(id), "that was another time");
     }
 }
