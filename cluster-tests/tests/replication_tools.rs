@@ -511,7 +511,12 @@ fn what_cannot_be_is_refused_with_what_to_do() {
     let ended = wait_until(SEEN_LIMIT, || cluster.node(3).ended());
     assert!(ended.is_some(), "a node with a foreign directory must not run");
     let log = fs::read_to_string(cluster.node(3).log()).expect("it wrote a log");
-    assert!(log.contains("is registered with data directory") && log.contains("unused node id"), "{log}");
+    assert!(
+        log.contains("is registered with data directories")
+            && log.contains("replaces-lost-disk")
+            && log.contains("unused node id"),
+        "{log}"
+    );
 
     // A node that is away, or unknown, takes over nothing. Kafka's tool does not even ask.
     for (target, said) in
