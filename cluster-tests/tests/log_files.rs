@@ -5,6 +5,7 @@ mod raw_connection;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -113,12 +114,39 @@ fn take_over(theirs: &Path, data: &Path, topic: &str) -> PathBuf {
     for file in fs::read_dir(&ours).expect("it is there").flatten() {
         fs::remove_file(file.path()).expect("removable");
     }
-    for extension in ["log", "index", "timeindex", "txnindex", "snapshot"] {
+    // To Weir all of it is a tail that nobody has flushed. In one a segment that ends before the next one begins has lost its
+    // end, while compaction may have taken it here: then both become one, whose indexes are made anew.
+    let logs = files(theirs, "log");
+    let mut joined = BTreeSet::new();
+    let mut into = PathBuf::new();
+    let mut end = None;
+    for log in &logs {
+        let base: i64 = stem(log).parse().expect("an offset");
+        let bytes = fs::read(log).expect("readable");
+        match end.is_some_and(|end| end < base) {
+            true => joined.extend([stem(&into), stem(log)]),
+            false => into = ours.join(log.file_name().expect("a name")),
+        }
+        let mut out = fs::OpenOptions::new().create(true).append(true).open(&into).expect("writable");
+        out.write_all(&bytes).expect("written");
+        end = batches(&bytes)
+            .map(|batch| batch.expect("whole").header().last_offset() + 1)
+            .last()
+            .or(Some(base));
+    }
+    for extension in ["index", "timeindex", "txnindex", "snapshot"] {
         for file in files(theirs, extension) {
-            fs::copy(&file, ours.join(file.file_name().expect("a name"))).expect("copied");
+            if extension == "snapshot" || !joined.contains(&stem(&file)) {
+                fs::copy(&file, ours.join(file.file_name().expect("a name"))).expect("copied");
+            }
         }
     }
     ours
+}
+
+/// A file's base offset, as it is written in its name.
+fn stem(file: &Path) -> String {
+    file.file_stem().expect("a name").to_string_lossy().into_owned()
 }
 
 /// Interleaved transactions of a few producers, and records beside them, as `ProduceTransactions` takes them. One transaction
