@@ -44,9 +44,9 @@ pub fn lost_disk_note(disk: &dyn Disk, path: &Path) -> Result<Option<Vec<Uuid>>,
 }
 
 impl DataDir {
-    /// Notes durably that these logs were here and are gone: whoever opens one finds it damaged, until it is deleted or put
-    /// aside. None of them may be here.
-    pub fn note_lost(&self, logs: &[LogName]) -> Result<(), FileError> {
+    /// Notes that these logs were here and are gone: whoever opens one finds it damaged, until it is deleted or put aside.
+    /// None of them may be here. Durable after the next [`checkpoint`](DataDir::checkpoint).
+    pub fn note_lost(&self, logs: &[LogName]) {
         // How much there was nobody knows; that there was something is all that counts.
         let end = FlushedEnd {
             start: 0,
@@ -57,7 +57,6 @@ impl DataDir {
             snapshot_at_end: false,
         };
         logs.iter().for_each(|log| self.ends().note(*log, end));
-        self.checkpoint()
     }
 
     /// Removes the operator's note: everybody who must know knows.
@@ -123,7 +122,10 @@ mod tests {
     fn a_log_that_was_lost_is_damaged_over_restarts_until_it_is_put_aside() {
         let disk = SimDisk::new(1);
         let name = LogName::new(Uuid::from_u128(7), 3);
-        open(&disk).note_lost(&[name]).expect("noted");
+        let data = open(&disk);
+        data.note_lost(&[name]);
+        data.checkpoint().expect("noted");
+        drop(data);
         for _ in 0..2 {
             disk.crash_at(disk.ops() + 1);
             disk.restart();

@@ -461,6 +461,36 @@ async fn what_was_on_a_lost_disk_is_not_made_anew_before_it_is_given_up() {
     world.partitions.close().await;
 }
 
+/// A directory that cannot be written keeps nothing from the others.
+#[tokio::test]
+async fn what_was_lost_is_missed_everywhere_though_one_directory_cannot_note_it() {
+    let disk = SimDisk::new(1);
+    let at = || Arc::clone(&disk) as Arc<dyn Disk>;
+    let world = World::open_in(at(), 2, 1, PartitionLimits::default(), &[]).await;
+    world.partitions.close().await;
+    drop(world);
+    for folder in ["data", "more-data"] {
+        wipe(&disk, Path::new(folder));
+    }
+    for is_written in [false, true] {
+        let mut world = World::start_beside(at(), 2, &[], true, PartitionLimits::default());
+        if !is_written {
+            // It is under the name that the file was made by.
+            disk.inject(SimFault::Write("data/flushed-ends.tmp".into()));
+        }
+        world.apply(&World::first_changes(2, &[])).await;
+        let mut failed = world.partitions.failed();
+        failed.sort_unstable();
+        let all: Vec<_> = (0..PARTITIONS).map(|partition| topic_partition(topic_id(1), partition)).collect();
+        assert_eq!(failed, all, "{is_written}: none is made anew, empty: {:?}", world.partitions.damaged());
+        assert_eq!(*world.partitions.watch_lost_missed().borrow(), is_written);
+        world.partitions.close().await;
+        drop(world);
+        disk.crash_at(disk.ops() + 1);
+        disk.restart();
+    }
+}
+
 #[tokio::test]
 async fn a_failed_directory_takes_all_that_is_in_it_along_and_opens_nothing_more() {
     let disk = SimDisk::new(1);

@@ -45,11 +45,15 @@ impl Partitions {
         let directories: Vec<_> =
             self.directories.iter().map(|directory| directory.data.clone()).zip(missed).collect();
         let noted = tokio::task::spawn_blocking(move || {
-            directories.iter().try_for_each(|(data, missed)| data.note_lost(missed))
+            // First in memory, all of them: that keeps them from being made anew, whatever becomes of the files.
+            directories.iter().for_each(|(data, missed)| data.note_lost(missed));
+            // One that cannot be written keeps nothing from the others.
+            let written: Vec<_> = directories.iter().map(|(data, _)| data.checkpoint()).collect();
+            written.into_iter().collect::<Result<(), _>>()
         });
         match noted.await {
             Ok(Ok(())) => _ = self.lost_missed.send_replace(true),
-            // What is noted in memory keeps them from being made anew; the next start notes them again.
+            // The next start notes them again.
             Ok(Err(error)) => tracing::error!(%error, "what was on a lost disk could not be noted"),
             Err(error) => tracing::error!(%error, "what was on a lost disk could not be noted"),
         }
