@@ -110,6 +110,14 @@ impl CoordinatorSessions {
         }
         self.extend(arrived, coordinator);
         let fenced = !state.coordinators().is_active(coordinator);
+        if fenced
+            && !heartbeat.stopping
+            && let Some(known) = state.coordinators().get(coordinator)
+        {
+            // The cluster went on without it: it cannot be let back in, and is told why.
+            let level = state.features().level();
+            plan::check_level(level, format_args!("coordinator {coordinator}"), known.levels)?;
+        }
         let verdict = self.by_coordinator.get_mut(&coordinator).and_then(|session| {
             session.applied = session.applied.max(heartbeat.applied);
             match (heartbeat.stopping, fenced) {

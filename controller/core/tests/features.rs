@@ -3,7 +3,7 @@
 mod cluster;
 
 use cluster::{Cluster, refused, registration};
-use controller_core::{Chance, ClusterState, plan};
+use controller_core::{Chance, ClusterState, CoordinatorSessions, plan};
 use proto_types::controller_api::*;
 use proto_types::error::{Reason, Rejection};
 use proto_types::feature::{FeatureLevel, LevelRange, WEIR_VERSION};
@@ -86,6 +86,13 @@ fn a_new_cluster_says_its_level_and_one_that_says_none_is_at_the_first() {
     let new = cluster(range(1, 3));
     assert_eq!((level(&new), new.state.features().epoch()), (3, FeatureEpoch(1)));
     assert_eq!(plan::found(&new.state, &new.inputs), None, "it has begun");
+
+    // The first level goes without saying, so that a build without levels can read the log.
+    let first = cluster(LevelRange::IMPLIED);
+    assert_eq!((level(&first), first.state.features().epoch()), (1, FeatureEpoch(0)));
+    let mut joined = Cluster::new(1);
+    join(&mut joined, 1, 1, range(1, 2)).expect("it supports level 1");
+    assert_eq!((level(&joined), joined.state.features().epoch()), (1, FeatureEpoch(0)));
 
     // A log of a build without levels: its voters are written down, and nothing else.
     let mut old = Cluster::new(1);
@@ -181,6 +188,18 @@ fn the_level_is_raised_when_everybody_supports_it() {
     assert!(cluster.state.features().epoch() > before);
     let back = plan::unfence_coordinator(&cluster.state, CoordinatorId(4), epoch);
     assert_eq!(refused(back).0, Reason::UnsupportedLevel);
+    let mut sessions = CoordinatorSessions::new(1000);
+    sessions.begin_leadership(Millis(0), &cluster.state);
+    let mut heartbeat = CoordinatorHeartbeat {
+        coordinator: CoordinatorId(4),
+        epoch,
+        applied: cluster.state.applied(),
+        stopping: false,
+    };
+    let told = refused(sessions.beat(Millis(1), &heartbeat, &cluster.state));
+    assert_eq!(told.0, Reason::UnsupportedLevel, "it is told, too");
+    heartbeat.stopping = true;
+    assert!(sessions.beat(Millis(2), &heartbeat, &cluster.state).expect("it may go").may_stop);
 }
 
 #[test]
@@ -204,6 +223,7 @@ fn what_cannot_be_is_refused_as_a_whole() {
         ([raise(4), vec![update("x", 1, UpgradeType::Upgrade)]].concat(), "There is no feature \"x\""),
         ([vec![update("x", 1, UpgradeType::Upgrade)], raise(4)].concat(), "There is no feature \"x\""),
         ([raise(4), raise(9)].concat(), "not level 9"),
+        ([vec![update("x", 1, UpgradeType::Upgrade)], raise(9)].concat(), "There is no feature \"x\""),
     ];
     for (updates, text) in cases {
         let (reason, message) = refused(ask(&mut cluster, updates.clone(), &quorum));

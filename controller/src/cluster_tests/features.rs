@@ -63,6 +63,29 @@ async fn a_new_cluster_takes_who_supports_its_level_and_refuses_others() {
     quorum.stop(1).await;
 }
 
+/// Its log begins at the first level all the same, and says the others later.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_build_that_supports_the_first_level_no_more_founds_a_cluster_and_goes_on_in_its_log() {
+    let mut quorum = Quorum::start(1, |config| {
+        plain(config);
+        config.levels = LevelRange { min: FeatureLevel(2), max: FeatureLevel(3) };
+    })
+    .await;
+    let levels = LevelRange { min: FeatureLevel(3), max: FeatureLevel(4) };
+    let taken = quorum.ask_leader(&node(1, levels)).await;
+    assert!(matches!(taken, Ok(ControllerReply::Registered { .. })), "{taken:?}");
+    quorum.adjust = |config| {
+        plain(config);
+        config.levels = LevelRange { min: FeatureLevel(3), max: FeatureLevel(4) };
+    };
+    quorum.stop(1).await;
+    quorum.start_one(1).await;
+    let handle = quorum.all().next().expect("running");
+    assert!(handle.ready(PATIENCE).await);
+    assert_eq!(level(&handle.state()), 3);
+    quorum.stop(1).await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_rolling_upgrade_ends_with_a_new_level_and_an_old_build_does_not_come_back() {
     let mut quorum = Quorum::start(3, old_build).await;

@@ -12,6 +12,7 @@ pub(crate) async fn handle(
     request: AlterVoters,
 ) -> Result<ControllerReply, ControllerError> {
     check_storage_node(call)?;
+    services.voters.confirm().await?;
     if let AlterVoters::Add { id, address } = &request
         && let Some(levels) = services.levels.of(*id, address).await
     {

@@ -13,7 +13,7 @@ use proto_types::ids::ControllerId;
 use proto_types::message_kind::MessageKind;
 use proto_types::metadata::ControllerAddress;
 use proto_types::{decode, encode};
-use quic_transport::{Role, Roles, RouterBuilder};
+use quic_transport::{CallError, Role, Roles, RouterBuilder};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ pub(crate) struct ControllerLevels {
     carrier: QuicCarrier,
     /// As our own config says; wins over what the quorum knows.
     addresses: BTreeMap<u64, String>,
-    /// How long one may take to answer.
+    /// How long one may take to be found and to answer.
     patience: Duration,
 }
 
@@ -57,7 +57,10 @@ impl ControllerLevels {
         let address = self.addresses.get(&id.0).map_or(address, String::as_str).to_owned();
         let mut conduit = self.carrier.conduit(id.0, address, Lane::Heartbeat);
         let question = Bytes::from(encode(&()));
-        match conduit.ask(MessageKind::ControllerLevels, question, self.patience).await {
+        let asked = conduit.ask(MessageKind::ControllerLevels, question, self.patience);
+        // To find out where it is may take long, too.
+        let answer = tokio::time::timeout(self.patience, asked).await;
+        match answer.unwrap_or(Err(CallError::Timeout)) {
             Ok(answer) => match decode::<LevelsReply>(&answer) {
                 Ok(LevelsReply { levels }) => Some(levels),
                 Err(error) => {

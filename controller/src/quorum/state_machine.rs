@@ -70,7 +70,7 @@ pub(crate) struct StateMachine {
 
 impl StateMachine {
     /// An empty state; raft brings it up to date from snapshot and log. `ring` bounds what is kept for the feed;
-    /// a state at another level than `levels` is not taken.
+    /// a state at a level above `levels` is not taken.
     pub(crate) fn new(files: SnapshotFiles, ring: ChangeRing, levels: LevelRange) -> (Self, StateView) {
         let state = ClusterState::new();
         let (applied, applied_rx) = watch::channel(state.applied());
@@ -106,9 +106,14 @@ impl StateMachine {
         Ok(())
     }
 
-    /// What belongs to a level that this build does not know it must not act on: it ends here, and nobody sees the state.
+    /// What belongs to a level that this build does not know yet it must not act on: it ends here, and nobody sees the state.
+    /// A level below those that it supports may just be an old one, which is raised further on in the log, and a new cluster
+    /// begins with one; nodes and coordinators are checked when they register, controllers when they are to get a vote.
     fn check_level(&self, state: &ClusterState) -> io::Result<()> {
         let level = state.features().level();
+        if level <= self.levels.max {
+            return Ok(());
+        }
         plan::check_level(level, "this controller", self.levels).map_err(|rejection| {
             self.view.breakdown.give_up(rejection.message.clone());
             io::Error::other(rejection.message)

@@ -19,9 +19,11 @@ const NAME_CHARS_MAX: usize = 64;
 /// What the controllers of the quorum support, each as it has just said itself.
 pub type QuorumLevels = [(ControllerId, LevelRange)];
 
-/// The change by which a new cluster says its level; none if this cluster has begun already.
+/// The change by which a new cluster says its level; none if this cluster has begun already, or begins at the first level:
+/// that one goes without saying, and so a build without levels can read the log.
 pub fn found(state: &ClusterState, inputs: &Inputs) -> Option<MetadataChange> {
-    founding_level(state, inputs).map(|level| set(state, level))
+    let level = founding_level(state, inputs).filter(|level| *level != FeatureLevel::FIRST)?;
+    Some(set(state, level))
 }
 
 /// The level at which a new cluster begins: the highest of the controller that leads then.
@@ -72,13 +74,15 @@ pub fn update_features(
     inputs: &Inputs,
 ) -> Result<Decision<()>, Rejection> {
     check_count(&inputs.limits, request.updates.len(), "features")?;
-    let mut wanted = state.features().level();
-    for (at, update) in request.updates.iter().enumerate() {
-        let overruled = request.updates[at + 1..].iter().any(|later| later.feature == update.feature);
-        if !overruled {
-            wanted = check_update(state, update, quorum, inputs)?;
-        }
+    if let Some(unknown) = request.updates.iter().find(|update| update.feature != WEIR_VERSION) {
+        let name: String = unknown.feature.chars().take(NAME_CHARS_MAX).collect();
+        return refuse(format!("There is no feature {name:?}; this cluster has {WEIR_VERSION} only."));
     }
+    // Of several updates of a feature the last one counts.
+    let wanted = match request.updates.last() {
+        Some(update) => check_update(state, update, quorum, inputs)?,
+        None => state.features().level(),
+    };
     let mut changes = Vec::new();
     if wanted != state.features().level() && !request.validate_only {
         changes.push(set(state, wanted));
@@ -86,7 +90,7 @@ pub fn update_features(
     Ok(Decision { changes, reply: () })
 }
 
-/// The level that the update asks for, if it may be.
+/// The level that an update of `weir.version` asks for, if it may be.
 fn check_update(
     state: &ClusterState,
     update: &FeatureUpdate,
@@ -94,10 +98,6 @@ fn check_update(
     inputs: &Inputs,
 ) -> Result<FeatureLevel, Rejection> {
     let (current, wanted) = (state.features().level(), update.level);
-    if update.feature != WEIR_VERSION {
-        let name: String = update.feature.chars().take(NAME_CHARS_MAX).collect();
-        return refuse(format!("There is no feature {name:?}; this cluster has {WEIR_VERSION} only."));
-    }
     if wanted.0 < 1 {
         return refuse(format!(
             "{WEIR_VERSION} cannot be at level {wanted}: levels count from 1, and the feature cannot be taken away."
