@@ -120,16 +120,25 @@ impl CleanerMetrics {
 
     /// Tells how dirty partitions are: of all that are compacted, in any order.
     pub(super) fn set_dirtiness<'a>(&self, all: impl Iterator<Item = (&'a PartitionHandle, &'a Dirtiness)>) {
-        self.set_dirtiest(all.collect(), |handle| PartitionLabel {
+        let label = |handle: &&PartitionHandle| PartitionLabel {
             topic: handle.settings().topic_name.clone(),
             partition: handle.id().partition.0,
-        });
+        };
+        self.set_dirtiest(all.collect(), |handle| handle.id(), label);
     }
 
-    fn set_dirtiest<P>(&self, mut all: Vec<(P, &Dirtiness)>, label: impl Fn(&P) -> PartitionLabel) {
+    fn set_dirtiest<P, I: Ord>(
+        &self,
+        mut all: Vec<(P, &Dirtiness)>,
+        id: impl Fn(&P) -> I,
+        label: impl Fn(&P) -> PartitionLabel,
+    ) {
         let bytes = all.iter().map(|(_, dirtiness)| dirtiness.dirty_bytes).sum::<u64>();
         self.dirty_bytes.set(i64::try_from(bytes).unwrap_or(i64::MAX));
-        all.sort_unstable_by(|a, b| b.1.ratio().total_cmp(&a.1.ratio()));
+        // Of equally dirty ones always the same have a series.
+        all.sort_unstable_by(|a, b| {
+            b.1.ratio().total_cmp(&a.1.ratio()).then_with(|| id(&a.0).cmp(&id(&b.0)))
+        });
         self.dirty_ratio_max.set(all.first().map_or(0.0, |first| first.1.ratio()));
         all.truncate(self.partitions_max);
         let mut before = self.dirtiest.lock();
@@ -166,9 +175,9 @@ mod tests {
         let mut registry = Registry::default();
         let metrics = CleanerMetrics::register(&mut registry, 2);
         let label = |partition: &i32| PartitionLabel { topic: "t".into(), partition: *partition };
-        metrics.set_dirtiest(vec![(0, &dirtiness(1, 1)), (1, &dirtiness(3, 1))], label);
+        metrics.set_dirtiest(vec![(0, &dirtiness(1, 1)), (1, &dirtiness(3, 1))], |id| *id, label);
         let all = [dirtiness(7, 1), dirtiness(99, 1), dirtiness(1, 3)];
-        metrics.set_dirtiest(vec![(0, &all[0]), (1, &all[1]), (2, &all[2])], label);
+        metrics.set_dirtiest(vec![(0, &all[0]), (1, &all[1]), (2, &all[2])], |id| *id, label);
         let mut text = String::new();
         prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
         let of = |name: &str| -> Vec<&str> {
@@ -181,5 +190,16 @@ mod tests {
         assert_eq!(of("dirty_ratio{").len(), 2, "{text}");
         assert!(expected.iter().all(|series| of("dirty_ratio").contains(series)), "{text}");
         assert_eq!((of("dirty_ratio_max "), of("dirty_bytes ")), (vec!["0.75"], vec!["5"]));
+    }
+
+    #[test]
+    fn of_equally_dirty_ones_always_the_same_have_a_series() {
+        let metrics = CleanerMetrics::register(&mut Registry::default(), 2);
+        let label = |partition: &i32| PartitionLabel { topic: "t".into(), partition: *partition };
+        let same = dirtiness(1, 1);
+        for order in [[0, 1, 2], [2, 1, 0], [1, 2, 0]] {
+            metrics.set_dirtiest(order.map(|id| (id, &same)).into(), |id| *id, label);
+            assert_eq!(*metrics.dirtiest.lock(), HashSet::from([label(&0), label(&1)]), "{order:?}");
+        }
     }
 }
