@@ -189,6 +189,9 @@ pub enum MoveError {
     /// The log has grown faster than it was copied: copy on before it is closed the next time.
     #[error("{bytes} bytes are left to copy, too many while the log is closed")]
     TooMuchLeft { bytes: u64 },
+    /// Copying on has not helped.
+    #[error("{bytes} bytes are left to copy while the log is closed, no fewer than the last time")]
+    NeverLittle { bytes: u64 },
     /// The target has a log of this name.
     #[error("there is a log of this name already, left from another time: remove {}", path.display())]
     Taken { path: PathBuf },

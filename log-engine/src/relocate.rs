@@ -48,6 +48,10 @@ const MARK_SUFFIX: &str = ".moved-from";
 const MARK_BYTES_MAX: u64 = 4 << 10;
 /// Indexes of a finished segment that its seal describes.
 const SEALED_INDEXES: [&str; 3] = ["index", "timeindex", "txnindex"];
+/// What else a finished segment has.
+const BESIDE_SEALED: [&str; 3] = ["seal", "snapshot", "appendtimes"];
+/// Files that are written before they are synced, so that the device may take them together.
+const UNSYNCED_MAX: usize = 64;
 
 /// How fast to go: told the bytes before they are copied. It waits as long as it likes; an error ends the copying.
 pub type MovePace<'a> = &'a mut dyn FnMut(u64) -> Result<(), MoveError>;
@@ -64,8 +68,12 @@ pub struct LogMove {
     sealed: BTreeMap<i64, Seal>,
     /// Files that were copied of them, besides the records, and are as sealed.
     indexes: BTreeSet<String>,
+    /// Other files of them that were copied.
+    beside: BTreeMap<String, FileSum>,
     newest: Option<Newest>,
     copied_to: i64,
+    /// What was too much when the log was closed the last time.
+    left_last: Option<u64>,
     /// The target may have noted what is known of the log.
     is_noted: bool,
 }
@@ -114,8 +122,10 @@ impl LogMove {
             to: to.clone(),
             sealed: BTreeMap::new(),
             indexes: BTreeSet::new(),
+            beside: BTreeMap::new(),
             newest: None,
             copied_to: 0,
+            left_last: None,
             is_noted: false,
             source,
             target,
@@ -202,6 +212,14 @@ impl LogMove {
                 pace(bytes.len() as u64)?;
                 self.write_whole(&name, &bytes)?;
                 self.indexes.insert(name);
+            }
+        }
+        for name in BESIDE_SEALED.map(|part| file_name(base, part)) {
+            self.beside.remove(&name);
+            if let Some(bytes) = read_file(&*disk, &self.from.join(&name), INDEX_BYTES_MAX)? {
+                pace(bytes.len() as u64)?;
+                self.write_whole(&name, &bytes)?;
+                self.beside.insert(name, FileSum::of(&bytes));
             }
         }
         self.copied_to = self.copied_to.max(seal.next_base);
@@ -293,7 +311,10 @@ impl LogMove {
         self.check_name()?;
         let plan = self.plan(closed)?;
         if plan.left > left_max {
-            return Err(MoveError::TooMuchLeft { bytes: plan.left });
+            return Err(match self.left_last.replace(plan.left) {
+                Some(last) if last <= plan.left => MoveError::NeverLittle { bytes: plan.left },
+                Some(_) | None => MoveError::TooMuchLeft { bytes: plan.left },
+            });
         }
         self.carry_out(closed, plan, pace)?;
         self.is_noted = true;
@@ -344,6 +365,7 @@ impl LogMove {
             let is_copied = match parse_file_name(&name) {
                 Some((base, "log")) => self.is_as_copied(base)?,
                 Some((base, _)) if self.indexes.contains(&name) => self.is_as_copied(base)?,
+                Some(_) if self.beside.contains_key(&name) => self.is_beside_as_copied(&name)?,
                 Some(_) | None => false,
             };
             if is_copied {
@@ -366,6 +388,11 @@ impl LogMove {
         Ok(matches!(found, Found::Seal(seal) if *seal == *copied))
     }
 
+    fn is_beside_as_copied(&self, name: &str) -> Result<bool, MoveError> {
+        let found = read_file(&**self.source.disk(), &self.from.join(name), INDEX_BYTES_MAX)?;
+        Ok(found.map(|bytes| FileSum::of(&bytes)).as_ref() == self.beside.get(name))
+    }
+
     /// The newest segment, if what was copied of it is the beginning of what the closed log has there.
     fn goes_on(&self, closed: &LogReader, base: i64) -> Option<&Newest> {
         let newest = self.newest.as_ref().filter(|newest| newest.segment.base_offset() == base);
@@ -382,20 +409,26 @@ impl LogMove {
             }
         }
         let mut newest = self.newest.take().filter(|newest| newest.is_of_closed(closed.shared()));
+        let mut unsynced = Vec::new();
         for (name, base) in &plan.copied {
-            match base {
+            let copy = match base {
                 Some(base) => {
                     let begun = newest.take_if(|newest| newest.segment.base_offset() == *base);
-                    self.copy_records(name, *base, begun, pace)?;
+                    self.copy_records(name, *base, begun, pace)?
                 }
                 None => {
                     let path = self.from.join(name);
                     let bytes = read_file(&**self.source.disk(), &path, INDEX_BYTES_MAX)?.unwrap_or_default();
                     pace(bytes.len() as u64)?;
-                    self.write_whole(name, &bytes)?;
+                    self.write(name, &bytes)?
                 }
+            };
+            unsynced.push((name, copy));
+            if unsynced.len() == UNSYNCED_MAX {
+                self.sync_all(unsynced.drain(..))?;
             }
         }
+        self.sync_all(unsynced)?;
         Ok(disk.sync_dir(&self.to).map_err(|e| FileError::new("sync", &self.to, e))?)
     }
 
@@ -406,7 +439,7 @@ impl LogMove {
         base: i64,
         begun: Option<Newest>,
         pace: MovePace<'_>,
-    ) -> Result<(), MoveError> {
+    ) -> Result<Arc<dyn DiskFile>, MoveError> {
         let path: Arc<Path> = self.from.join(name).into();
         let source = self.open_source(&path)?;
         let size = source.len().map_err(|e| FileError::new("look at", &*path, e))?;
@@ -420,7 +453,7 @@ impl LogMove {
             check.feed(&piece).map_err(|fault| fault_of(fault, &path))?;
         }
         check.end(size).map_err(|fault| fault_of(fault, &path))?;
-        Ok(copy.sync().map_err(|e| FileError::new("sync", self.to.join(name), e))?)
+        Ok(copy)
     }
 
     /// What the directory notes of its logs, durably.
@@ -493,9 +526,23 @@ impl LogMove {
     }
 
     fn write_whole(&self, name: &str, bytes: &[u8]) -> Result<(), FileError> {
+        let copy = self.write(name, bytes)?;
+        copy.sync().map_err(|e| FileError::new("sync", self.to.join(name), e))
+    }
+
+    fn write(&self, name: &str, bytes: &[u8]) -> Result<Arc<dyn DiskFile>, FileError> {
         let copy = self.open_copy(name)?;
-        let written = copy.write_at(bytes, 0).and_then(|()| copy.sync());
-        written.map_err(|e| FileError::new("write", self.to.join(name), e))
+        copy.write_at(bytes, 0).map_err(|e| FileError::new("write", self.to.join(name), e))?;
+        Ok(copy)
+    }
+
+    fn sync_all<'a>(
+        &self,
+        copies: impl IntoIterator<Item = (&'a String, Arc<dyn DiskFile>)>,
+    ) -> Result<(), FileError> {
+        copies.into_iter().try_for_each(|(name, copy)| {
+            copy.sync().map_err(|e| FileError::new("sync", self.to.join(name), e))
+        })
     }
 }
 

@@ -366,6 +366,8 @@ fn a_log_is_not_kept_closed_for_long() {
     let closed = close(&mut world);
     let error = moving.finish(&closed, 1000, &mut free).err().unwrap();
     assert!(matches!(error, MoveError::TooMuchLeft { bytes } if bytes > 1000), "{error}");
+    let error = moving.finish(&closed, 1000, &mut free).err().unwrap();
+    assert!(matches!(error, MoveError::NeverLittle { .. }), "{error}");
     // It goes on where it was, is copied further, and then little is left.
     world.open_in(0);
     let reader = world.log.as_ref().unwrap().1.reader();
@@ -533,4 +535,31 @@ fn old_files_that_are_kept_stay_over_a_start() {
     world.recover(true);
     world.assert_in(1);
     assert_eq!(world.disk.list(&kept).unwrap().len(), files);
+}
+
+#[test]
+fn of_finished_segments_nothing_is_copied_while_the_log_is_closed() {
+    let mut world = World::new(7);
+    world.open_in(0);
+    world.append(60);
+    world.seal();
+    let moving = world.begin(0);
+    let mut moving = moving.unwrap();
+    moving.copy_written(&world.log.as_ref().unwrap().1.reader(), &mut free).unwrap();
+    let newest = world.log.as_ref().unwrap().1.reader().written_segments().last().unwrap().base_offset();
+    let closed = close(&mut world);
+    let entries = world.disk.list(&Path::new("a").join(NAME.to_string())).unwrap();
+    let is_newer =
+        |name: &str| !matches!(name.get(..20).map(str::parse::<i64>), Some(Ok(base)) if base < newest);
+    let newer: u64 = entries.iter().filter(|entry| is_newer(&entry.name)).map(|entry| entry.len).sum();
+    assert!(entries.iter().any(|entry| entry.name.ends_with(".seal")));
+    let mut told = 0;
+    let mut count = |bytes| {
+        told += bytes;
+        Ok(())
+    };
+    moving.finish(&closed, NO_BOUND, &mut count).unwrap();
+    assert!(told <= newer, "{told} of {newer} bytes");
+    world.open_in(1);
+    world.check();
 }
