@@ -17,13 +17,13 @@ impl Log {
         self.producers.expire(now_ms, expiration_ms)
     }
 
-    /// The topic is compacted: see [`ProducerStates::doubt_unknown`].
+    /// The topic is compacted: see [`log_engine_core::ProducerStates::doubt_unknown`].
     pub fn doubt_unknown_producers(&mut self) {
         self.producers.doubt_unknown();
     }
 
     /// Everything below the high watermark stays, so that what markers there have decided is decided for good. It makes
-    /// [`ProducerStates::last_stable`] cheap and keeps its memory small.
+    /// [`log_engine_core::ProducerStates::last_stable`] cheap and keeps its memory small.
     pub fn on_high_watermark(&mut self, high_watermark: i64) {
         self.producers.on_high_watermark(high_watermark);
     }

@@ -9,7 +9,7 @@
 //! <target>/flushed-ends …      what is known of the log
 //! <target>/<log>.moved-from    the mark: id of the source directory
 //! <target>/<log>.moving → <target>/<log>, synced: from here on the target has it
-//! <source>/<log>               deleted, then the mark is removed
+//! <source>/<log>.deleted       its name is gone, then the mark is removed; the owner removes the files when the copy is open
 //! ```
 //!
 //! A crash before the new name leaves a `.moving` directory, which the next start removes; one after it leaves a mark, by which

@@ -187,12 +187,13 @@ impl Mover {
             let image = self.published.load();
             let Some(state) = image.partition(asked.id) else { return Err(Stays::Ended) };
             if state.leader != Some(self.me) || state.replicas.len() == 1 {
+                *since = None;
                 return Ok(());
             }
             let now = self.clock.monotonic().0;
             if now - *since.get_or_insert(now) > CLOSING_MS_MAX {
-                let reason = "this node leads the partition, and nobody else can, or too few would be in sync without it; move \
-                              it when more replicas are in sync";
+                let reason = "this node leads the partition, and nobody else can, or too few would be in sync without it; have \
+                              another replica lead, or move it when more replicas are in sync";
                 return Err(Stays::Failed(reason.to_owned()));
             }
             let registered = *self.broker_epoch.borrow();

@@ -39,13 +39,15 @@ impl Resigner {
         loop {
             tokio::time::sleep(PAUSE).await;
             let image = self.published.load();
+            // Before the others are asked for: one of them may come up meanwhile.
+            let late = self.partitions.late();
             let mut failed = self.partitions.failed();
             // Some are refused each time, so each look goes on behind the last one.
             failed.sort_unstable_by_key(|id| (Some(*id) <= asked_last, *id));
             let resignations = failed
                 .into_iter()
                 .filter_map(|id| resignation(self.me, id, image.partition(id)?))
-                .filter(|proposal| may_ask(proposal, self.partitions.is_late(proposal.partition)))
+                .filter(|proposal| may_ask(proposal, late.contains(&proposal.partition)))
                 .take(self.batch_max)
                 .collect::<Vec<_>>();
             asked_last = resignations.last().map(|proposal| proposal.partition);

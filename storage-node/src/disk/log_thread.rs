@@ -341,8 +341,9 @@ impl Running {
                 return;
             }
         };
-        // Of a copy that is the only one nobody else has anything, nor can anybody be in sync with it.
-        let goes_on = closed.is_some() && epoch.replicas == [self.thread.me];
+        // A copy that was moved is what it was. Of one that is the only one nobody else has anything, nor can anybody be in
+        // sync with it.
+        let goes_on = closed.is_some_and(|closed| closed.is_whole || epoch.replicas == [self.thread.me]);
         if report.bytes_cut > 0 || report.was_poisoned || report.flushed_end_lost {
             tracing::warn!(partition = %id, topic = %settings.topic_name, ?report, "recovered a log");
         }

@@ -537,6 +537,9 @@ impl Drop for Partitions {
     /// Whoever did not wait for [`Partitions::close`] still gets everything flushed and closed, in time.
     fn drop(&mut self) {
         self.cleaner.request_stop();
+        if !self.strays_named.load(Ordering::Relaxed) {
+            self.leave_unopened();
+        }
         for directory in &self.directories {
             directory.scrub.stop();
             directory.data.stop_sealing();

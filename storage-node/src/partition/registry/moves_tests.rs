@@ -283,5 +283,6 @@ async fn a_moved_copy_that_cannot_be_opened_keeps_its_old_files_and_may_lead_whe
     moving.world.apply(&[MetadataChange::PartitionSet { partition: Moving::id(), state }]).await;
     partitions.reopen_due(&moving.world.image, Millis(i64::MAX)).await;
     assert_eq!((moving.place(), moving.world.handle(0).reader().end()), (1 - here, 20));
+    assert_eq!(moving.world.handle(0).view().standing, Standing::Leader, "in the epoch that it led before");
     moving.close().await;
 }

@@ -139,6 +139,11 @@ impl Partitions {
         changed
     }
 
+    /// The copies that take long to open.
+    pub(crate) fn late(&self) -> BTreeSet<TopicPartition> {
+        self.late.ids.lock().clone()
+    }
+
     /// Whether the copy takes long to open.
     pub(crate) fn is_late(&self, id: TopicPartition) -> bool {
         self.late.ids.lock().contains(&id)
@@ -157,7 +162,6 @@ impl Partitions {
     /// the image that was applied last.
     pub(crate) async fn take_late(&self, image: &ClusterImage, mut end: OpenEnd) {
         let id = end.id;
-        self.late.ids.lock().remove(&id);
         let wanted = image.partition_on(self.config.node, id);
         if let (Some(local), Some(Ok(handle))) = (&wanted, &end.result)
             && local.state.leader == Some(self.config.node)
@@ -183,6 +187,7 @@ impl Partitions {
             drop((before.await, follows.await, after.await));
         }
         self.take(end);
+        self.late.ids.lock().remove(&id);
         if wanted.is_none()
             && let Some(dropped) = self.begin_drop(id, image).await
         {
