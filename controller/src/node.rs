@@ -103,15 +103,16 @@ pub(crate) async fn start_on(
     let (log_store, log_thread) = LogStore::start(data.log);
     let ring = ChangeRing::new(config.limits.feed_changes_max);
     let (machine, view) = StateMachine::new(data.snapshots, ring, config.levels);
-    let carrier = || QuicCarrier::new(Arc::clone(&transport), config.cluster_id.clone());
+    let carrier = QuicCarrier::new(Arc::clone(&transport), config.cluster_id.clone());
     let levels = ControllerLevels::new(
         ControllerId(config.id),
         config.levels,
-        carrier(),
+        &transport,
+        config.cluster_id.clone(),
         members.clone(),
         Duration::from_millis(config.timing.confirm_ms),
     );
-    let network = Network::new(carrier(), config.id, members.clone(), data.peers.clone());
+    let network = Network::new(carrier, config.id, members.clone(), data.peers.clone());
     let raft_config = Arc::new(openraft_config(&config).map_err(StartError::Raft)?);
     let raft = Raft::new(config.id, raft_config, network, log_store, machine)
         .await

@@ -13,8 +13,9 @@ use proto_types::ids::ControllerId;
 use proto_types::message_kind::MessageKind;
 use proto_types::metadata::ControllerAddress;
 use proto_types::{decode, encode};
-use quic_transport::{CallError, Role, Roles, RouterBuilder};
+use quic_transport::{CallError, Role, Roles, RouterBuilder, Transport};
 use std::collections::BTreeMap;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 const CONTROLLERS: Roles = Roles::of(&[Role::Controller]);
@@ -23,7 +24,9 @@ const CONTROLLERS: Roles = Roles::of(&[Role::Controller]);
 pub(crate) struct ControllerLevels {
     me: ControllerId,
     ours: LevelRange,
-    carrier: QuicCarrier,
+    /// Only as long as others hold it: its router holds whoever asks.
+    transport: Weak<dyn Transport>,
+    cluster_id: String,
     /// As our own config says; wins over what the quorum knows.
     addresses: BTreeMap<u64, String>,
     /// How long one may take to be found and to answer.
@@ -34,11 +37,12 @@ impl ControllerLevels {
     pub(crate) fn new(
         me: ControllerId,
         ours: LevelRange,
-        carrier: QuicCarrier,
+        transport: &Arc<dyn Transport>,
+        cluster_id: String,
         addresses: BTreeMap<u64, String>,
         patience: Duration,
     ) -> Self {
-        Self { me, ours, carrier, addresses, patience }
+        Self { me, ours, transport: Arc::downgrade(transport), cluster_id, addresses, patience }
     }
 
     /// Those of `voters` that answer, with what they support.
@@ -55,7 +59,8 @@ impl ControllerLevels {
             return Some(self.ours);
         }
         let address = self.addresses.get(&id.0).map_or(address, String::as_str).to_owned();
-        let mut conduit = self.carrier.conduit(id.0, address, Lane::Heartbeat);
+        let carrier = QuicCarrier::new(self.transport.upgrade()?, self.cluster_id.clone());
+        let mut conduit = carrier.conduit(id.0, address, Lane::Heartbeat);
         let question = Bytes::from(encode(&()));
         let asked = conduit.ask(MessageKind::ControllerLevels, question, self.patience);
         // To find out where it is may take long, too.
