@@ -144,7 +144,8 @@ pub(crate) struct Partitions {
     aside: Mutex<BTreeSet<TopicPartition>>,
     moves: Arc<Moves>,
     healthy: watch::Sender<bool>,
-    strays_named: AtomicBool,
+    /// The first image was applied: every copy was come to.
+    has_applied: AtomicBool,
     cleaner: Cleaner,
 }
 
@@ -225,7 +226,7 @@ impl Partitions {
             aside: Mutex::new(aside),
             moves: Arc::default(),
             healthy,
-            strays_named: AtomicBool::new(false),
+            has_applied: AtomicBool::new(false),
             cleaner,
         });
         partitions.cleaner.attach(Arc::downgrade(&partitions));
@@ -365,7 +366,7 @@ impl Partitions {
             // A thread that ended does nothing any more, which is what is waited for.
             drop(done.await);
         }
-        if !self.strays_named.swap(true, Ordering::Relaxed) {
+        if !self.has_applied.swap(true, Ordering::Relaxed) {
             self.name_strays(image);
         }
     }
@@ -415,7 +416,7 @@ impl Partitions {
         if tokio::task::spawn_blocking(move || this.cleaner.join()).await.is_err() {
             tracing::error!("waiting for the threads that compact failed");
         }
-        if !self.strays_named.load(Ordering::Relaxed) {
+        if !self.has_applied.load(Ordering::Relaxed) {
             self.leave_unopened();
         }
         for directory in &self.directories {
@@ -537,7 +538,7 @@ impl Drop for Partitions {
     /// Whoever did not wait for [`Partitions::close`] still gets everything flushed and closed, in time.
     fn drop(&mut self) {
         self.cleaner.request_stop();
-        if !self.strays_named.load(Ordering::Relaxed) {
+        if !self.has_applied.load(Ordering::Relaxed) {
             self.leave_unopened();
         }
         for directory in &self.directories {

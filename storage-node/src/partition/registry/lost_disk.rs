@@ -20,7 +20,7 @@ impl Partitions {
     /// Notes the copies that were on a lost disk: those that were placed here before the node started, and are in no directory. The
     /// first image shows all of them, as it shows the node's registration. Called before any of them is opened.
     pub(super) async fn miss_lost_copies(&self, changes: &[CopyChange]) {
-        let is_first_image = !self.strays_named.load(Ordering::Relaxed);
+        let is_first_image = !self.has_applied.load(Ordering::Relaxed);
         if !self.config.replaces_lost_disk || !is_first_image {
             return;
         }

@@ -23,6 +23,21 @@ fn id(partition: i32) -> TopicPartition {
     topic_partition(topic_id(1), partition)
 }
 
+/// Partition 0 on two nodes, of which only the leader is in sync.
+fn alone_in_sync(leader: i32, epoch: i32) -> MetadataChange {
+    let state = PartitionState {
+        replicas: vec![NodeId(1), NodeId(2)],
+        adding: vec![],
+        removing: vec![],
+        isr: vec![NodeId(leader)],
+        elr: vec![],
+        leader: Some(NodeId(leader)),
+        leader_epoch: LeaderEpoch(epoch),
+        partition_epoch: PartitionEpoch(100 + epoch),
+    };
+    MetadataChange::PartitionSet { partition: id(0), state }
+}
+
 fn is_open(world: &World, partition: i32) -> bool {
     matches!(world.partitions.get(id(partition)), Lookup::Open(_))
 }
@@ -129,19 +144,7 @@ async fn a_late_copy_that_has_lost_records_does_not_lead_among_others() {
     let mut limits = PartitionLimits { open_wait_ms: 100, ..PartitionLimits::default() };
     limits.housekeeping.reserve_bytes = 0;
     let mut world = World::open_with(Arc::clone(&disk) as Arc<dyn Disk>, 1, limits).await;
-    let of = |leader: i32, epoch: i32| {
-        let state = PartitionState {
-            replicas: vec![NodeId(1), NodeId(2)],
-            adding: vec![],
-            removing: vec![],
-            isr: vec![NodeId(leader)],
-            elr: vec![],
-            leader: Some(NodeId(leader)),
-            leader_epoch: LeaderEpoch(epoch),
-            partition_epoch: PartitionEpoch(100 + epoch),
-        };
-        [MetadataChange::PartitionSet { partition: id(0), state }]
-    };
+    let of = |leader, epoch| [alone_in_sync(leader, epoch)];
     world.apply(&of(1, 2)).await;
     world.produce(0, Acks::All, 1, 0).await.unwrap();
     inner.inject(SimFault::SyncNoSpace(".log".into()));
@@ -202,19 +205,9 @@ async fn a_late_copy_commits_nothing_in_an_epoch_that_is_over() {
     let (_, disk) = disk_with_records().await;
     let limits = PartitionLimits { open_wait_ms: 100, ..PartitionLimits::default() };
     let mut world = World::start_in(Arc::clone(&disk) as Arc<dyn Disk>, 1, limits);
-    let of = |leader: i32, epoch: i32, min_insync: &str| {
-        let state = PartitionState {
-            replicas: vec![NodeId(1), NodeId(2)],
-            adding: vec![],
-            removing: vec![],
-            isr: vec![NodeId(leader)],
-            elr: vec![],
-            leader: Some(NodeId(leader)),
-            leader_epoch: LeaderEpoch(epoch),
-            partition_epoch: PartitionEpoch(100 + epoch),
-        };
+    let of = |leader, epoch, min_insync: &str| {
         let mut changes = World::first_changes(1, &[("min.insync.replicas", min_insync)]);
-        changes.push(MetadataChange::PartitionSet { partition: id(0), state });
+        changes.push(alone_in_sync(leader, epoch));
         changes
     };
     disk.stall(&id(0).to_string());

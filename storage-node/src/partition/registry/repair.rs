@@ -81,7 +81,7 @@ impl Partitions {
         if self.config.offline.is_empty() {
             return false;
         }
-        let is_first_image = !self.strays_named.load(Ordering::Relaxed);
+        let is_first_image = !self.has_applied.load(Ordering::Relaxed);
         let mut offline = self.offline.lock();
         if is_first_image && !self.placed.lock().contains_key(&id) {
             offline.insert(id);
