@@ -89,13 +89,16 @@ fn they_know(key: ApiKey, version: i16) -> Option<TheirKey> {
 
 #[derive(Default)]
 struct SameAsTheirs {
-    pairs: std::collections::BTreeSet<(ApiKey, bool, i16)>,
+    /// What that crate does not know, so that nothing was compared.
+    unknown: std::collections::BTreeSet<(ApiKey, i16)>,
 }
 
 impl Check for SameAsTheirs {
     fn check<M: Message>(&mut self, key: ApiKey, is_request: bool, version: i16, message: &M, bytes: &Bytes) {
-        let Some(their_key) = they_know(key, version) else { return };
-        self.pairs.insert((key, is_request, version));
+        let Some(their_key) = they_know(key, version) else {
+            self.unknown.insert((key, version));
+            return;
+        };
         let context = || format!("{} v{version}: {message:?}", M::NAME);
         let (mut input, mut output) = (bytes.clone(), BytesMut::new());
         if is_request {
@@ -119,8 +122,20 @@ fn the_kafka_protocol_crate_reads_and_writes_the_same() {
     let sampler = seed::sampler("round_trip", "the_kafka_protocol_crate_reads_and_writes_the_same");
     let mut samples = Samples { sampler, check: SameAsTheirs::default() };
     visit(&mut samples);
-    // Requests and responses of 38 APIs; if this number falls, versions have dropped out of the comparison.
-    assert_eq!(samples.check.pairs.len(), 374);
+    // The newest versions of a few APIs, and those of Weir's own; all else is compared.
+    let unknown = [
+        (ApiKey::ListOffsets, 11),
+        (ApiKey::OffsetCommit, 10),
+        (ApiKey::OffsetFetch, 10),
+        (ApiKey::ApiVersions, 5),
+        (ApiKey::InitProducerId, 6),
+        (ApiKey::DescribeLogDirs, 5),
+        (ApiKey::DeleteGroups, 3),
+        (ApiKey::AddRaftVoter, 1),
+        (ApiKey::DescribeGroupOffsets, 0),
+        (ApiKey::DescribeFollowers, 0),
+    ];
+    assert_eq!(samples.check.unknown, unknown.into());
 }
 
 #[test]
