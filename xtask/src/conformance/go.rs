@@ -121,7 +121,7 @@ fn test_functions(text: &str, words: &[&str]) -> Vec<String> {
 /// Reads what `-test.v` prints of a test.
 pub(super) fn judge(test: &str, success: bool, output: &str) -> Outcome {
     if success && output.contains(&format!("--- SKIP: {test} ")) {
-        return Outcome::Skipped;
+        return Outcome::skipped(output, "_test.go:", ": ");
     }
     if success && !output.contains(&format!("--- PASS: {test} ")) {
         return Outcome::Failed("it was not run".to_owned());
@@ -144,7 +144,8 @@ mod tests {
     #[test]
     fn what_go_prints_is_read() {
         assert_eq!(judge("TestA", true, "--- PASS: TestA (0.1s)\nPASS\n"), Outcome::Passed);
-        assert_eq!(judge("TestA", true, "    x_test.go:1: no\n--- SKIP: TestA (0.1s)\n"), Outcome::Skipped);
+        let skipped = judge("TestA", true, "    x_test.go:1: no\n--- SKIP: TestA (0.1s)\n");
+        assert_eq!(skipped, Outcome::Skipped("no".to_owned()));
         assert!(matches!(judge("TestA", true, "no tests to run"), Outcome::Failed(_)));
         let failed = judge("TestA", false, "    x_test.go:9: broken\n--- FAIL: TestA (0.1s)\nFAIL\n");
         assert_eq!(failed, Outcome::Failed("x_test.go:9: broken".to_owned()));

@@ -25,14 +25,14 @@ pub(super) const SUITE: Suite = Suite {
     prepare,
     command: |test, bootstrap| {
         let mut command = pytest(bootstrap)?;
-        command.args(["-q", "--tb=short", &format!("test/integration/{test}")]);
+        command.args(["-q", "-rs", "--tb=short", &format!("test/integration/{test}")]);
         Ok(command)
     },
     judge: |_test, success, output| {
         let says =
             |result: &str| output.lines().any(|line| line.trim_matches('=').trim().starts_with(result));
         if success && says("1 skipped") {
-            return Outcome::Skipped;
+            return Outcome::skipped(output, "SKIPPED [", ": ");
         }
         Outcome::by_exit(success && says("1 passed"), output, &["E   "])
     },

@@ -186,7 +186,9 @@ fn command(test: &str, bootstrap: &str, flags: &[&str]) -> Result<Command, Failu
 fn judge(test: &str, success: bool, output: &str) -> Outcome {
     let number = test.get(..4).unwrap_or(test);
     if test.contains('/') && success && !output.contains(": PASS (") {
-        return Outcome::Skipped;
+        let why = output.lines().find_map(|line| line.split_once(": SKIP: "));
+        let why = why.map_or("no part of it is called so", |(_, why)| why.trim_end_matches([' ', ']']));
+        return Outcome::Skipped(plain(why));
     }
     let mut after_failure = output.lines().skip_while(|line| !line.contains("### Test \"")).skip(1);
     if let Some(why) = after_failure.next() {
@@ -197,7 +199,9 @@ fn judge(test: &str, success: bool, output: &str) -> Outcome {
         let states = ["PASSED", "SKIPPED", "FAILED", "RUNNING"];
         match states.iter().find(|state| line.contains(&format!("| {state:>10} |"))) {
             Some(&"PASSED") => outcome = Outcome::Passed,
-            Some(&"SKIPPED") if outcome != Outcome::Passed => outcome = Outcome::Skipped,
+            Some(&"SKIPPED") if outcome != Outcome::Passed => {
+                outcome = Outcome::Skipped(plain(line.rsplit('|').next().unwrap_or_default()));
+            }
             Some(&"SKIPPED") | None => {}
             Some(_) => {
                 return Outcome::Failed(plain(line.rsplit('|').next().unwrap_or_default()));
@@ -248,7 +252,7 @@ mod tests {
         };
         let of = |text: &str| judge("0012_produce_consume", true, text);
         assert_eq!(of(&row("PASSED", "")), Outcome::Passed);
-        assert_eq!(of(&row("SKIPPED", " no")), Outcome::Skipped);
+        assert_eq!(of(&row("SKIPPED", "\u{1b}[36m no\u{1b}[0m")), Outcome::Skipped("no".to_owned()));
         assert_eq!(of(&(row("PASSED", "") + &row("SKIPPED", ""))), Outcome::Passed);
         assert!(
             matches!(of(&(row("PASSED", "") + &row("FAILED", " why"))), Outcome::Failed(why) if why == "why")

@@ -19,8 +19,8 @@ pub(super) struct List {
     pub(super) kafka_version: String,
     /// What Kafka passes, with the seconds it took.
     pub(super) kafka_passed: BTreeMap<String, f64>,
-    /// What skips itself against Kafka.
-    pub(super) kafka_skipped: BTreeSet<String>,
+    /// What skips itself against Kafka, with the reason.
+    pub(super) kafka_skipped: BTreeMap<String, String>,
     /// What Kafka fails; with the reason where it is known.
     pub(super) kafka_failed: BTreeMap<String, String>,
     /// What Weir passes. A name is never taken away.
@@ -77,7 +77,7 @@ impl List {
             suite_version: version("suite_version")?,
             kafka_version: version("kafka_version")?,
             kafka_passed: seconds.collect::<Result<_, String>>()?,
-            kafka_skipped: names("kafka", "skipped"),
+            kafka_skipped: reasons("kafka", "skipped"),
             kafka_failed: reasons("kafka", "failed"),
             weir_passed: names("weir", "passed"),
             not_yet: reasons("weir", "not_yet"),
@@ -104,12 +104,11 @@ impl List {
                 let _ = writeln!(text, "{} = {}", quoted(name), quoted(why));
             });
         };
-        text.push_str("\n[kafka]\n");
-        list(&mut text, "skipped", &self.kafka_skipped);
         text.push_str("\n# seconds\n[kafka.passed]\n");
         for (name, seconds) in &self.kafka_passed {
             let _ = writeln!(text, "{} = {seconds:.1}", quoted(name));
         }
+        table(&mut text, "kafka.skipped", &self.kafka_skipped);
         table(&mut text, "kafka.failed", &self.kafka_failed);
         text.push_str("\n[weir]\n# A name is never taken away.\n");
         list(&mut text, "passed", &self.weir_passed);
@@ -141,11 +140,13 @@ impl List {
         for result in results {
             let test = &result.test;
             self.kafka_passed.remove(test);
-            self.kafka_skipped.remove(test);
+            let known_skip = self.kafka_skipped.remove(test);
             let known = self.kafka_failed.remove(test);
             match &result.outcome {
                 Outcome::Passed => drop(self.kafka_passed.insert(test.clone(), result.seconds)),
-                Outcome::Skipped => drop(self.kafka_skipped.insert(test.clone())),
+                Outcome::Skipped(why) => drop(
+                    self.kafka_skipped.insert(test.clone(), known_skip.unwrap_or_else(|| without_paths(why))),
+                ),
                 Outcome::Failed(why) => {
                     drop(self.kafka_failed.insert(test.clone(), known.unwrap_or_else(|| without_paths(why))))
                 }
@@ -193,10 +194,14 @@ mod tests {
         Outcome::Failed("it said \"no\"".to_owned())
     }
 
+    fn skipped() -> Outcome {
+        Outcome::Skipped("of an \"old\" version".to_owned())
+    }
+
     #[test]
     fn a_list_is_read_as_it_was_written() {
         let mut list = List::default();
-        let of_kafka = [result("a", Outcome::Passed), result("b", Outcome::Skipped), result("c", failed())];
+        let of_kafka = [result("a", Outcome::Passed), result("b", skipped()), result("c", failed())];
         list.take_kafka("1.2", "4.4.0", &of_kafka);
         list.take_weir(&[result("a", failed())]);
         assert_eq!(List::parse(&list.text()), Ok(list));
@@ -222,6 +227,8 @@ mod tests {
                 assert!(passed != named.is_some(), "{}: {test} is passed or named, not both", suite.name);
                 assert!(named.is_none_or(|why| why != UNKNOWN), "{}: why does {test} fail?", suite.name);
             }
+            let without = list.kafka_skipped.iter().chain(&list.kafka_failed).find(|(_, why)| why.is_empty());
+            assert_eq!(without, None, "{}: why does Apache Kafka not pass this?", suite.name);
         }
     }
 

@@ -39,20 +39,20 @@ impl Row {
                 Outcome::Failed(why) if is_expected(result) => {
                     complaints.push(format!("{suite}: {test} passed before and failed twice: {why}"));
                 }
-                Outcome::Skipped if is_expected(result) => {
-                    complaints.push(format!("{suite}: {test} passed before and is skipped now"));
+                Outcome::Skipped(why) if is_expected(result) => {
+                    complaints.push(format!("{suite}: {test} passed before and is skipped now: {why}"));
                 }
                 Outcome::Failed(why) if !is_named(result) => {
                     complaints.push(format!("{suite}: {test} failed twice and no list names it: {why}"));
                 }
-                Outcome::Failed(_) | Outcome::Passed | Outcome::Skipped => {}
+                Outcome::Failed(_) | Outcome::Passed | Outcome::Skipped(_) => {}
             }
         }
         Row {
             suite,
             passed: count(&|result| result.outcome == Outcome::Passed),
             expected: count(&|result| is_expected(result)),
-            skipped: count(&|result| result.outcome == Outcome::Skipped),
+            skipped: count(&|result| matches!(result.outcome, Outcome::Skipped(_))),
             failed: count(&has_failed),
             named: count(&|result| has_failed(result) && is_named(result)),
             complaints,
@@ -87,7 +87,7 @@ mod tests {
         let results = [
             ("kept", Outcome::Passed),
             ("lost", failed()),
-            ("skips", Outcome::Skipped),
+            ("skips", Outcome::Skipped("not here".to_owned())),
             ("named", failed()),
             ("new", failed()),
         ];

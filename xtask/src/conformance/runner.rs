@@ -61,7 +61,7 @@ fn say(result: &TestResult) {
     let (test, seconds) = (&result.test, result.seconds);
     match &result.outcome {
         Outcome::Passed => println!("  passed  {test} ({seconds:.1} s)"),
-        Outcome::Skipped => println!("  skipped {test} ({seconds:.1} s)"),
+        Outcome::Skipped(why) => println!("  skipped {test} ({seconds:.1} s): {why}"),
         Outcome::Failed(why) => println!("  FAILED  {test} ({seconds:.1} s): {why}"),
     }
 }

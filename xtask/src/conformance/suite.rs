@@ -37,8 +37,8 @@ pub(super) struct Prepared {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
     Passed,
-    /// The test itself says that it does not apply.
-    Skipped,
+    /// The test itself says that it does not apply, and why.
+    Skipped(String),
     /// With a line that tells why.
     Failed(String),
 }
@@ -51,8 +51,20 @@ impl Outcome {
         }
         let says_why = |line: &&str| signs.iter().any(|sign| line.contains(sign));
         let why = output.lines().rev().find(says_why).or_else(|| output.lines().next_back());
-        Outcome::Failed(why.unwrap_or("it said nothing").trim().chars().take(200).collect())
+        Outcome::Failed(shortened(why.unwrap_or("it said nothing")))
     }
+
+    /// Skipped for the reason that follows the first `before` in the last line with `sign`.
+    pub(super) fn skipped(output: &str, sign: &str, before: &str) -> Outcome {
+        let line = output.lines().rev().find(|line| line.contains(sign)).unwrap_or_default();
+        let why = line.split_once(before).map(|(_, why)| shortened(why)).filter(|why| !why.is_empty());
+        Outcome::Skipped(why.unwrap_or_else(|| "it does not say why".to_owned()))
+    }
+}
+
+/// As much as a list and a table show.
+fn shortened(line: &str) -> String {
+    line.trim().chars().take(200).collect()
 }
 
 /// Room for a slow machine that does other things too.
