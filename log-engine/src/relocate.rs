@@ -163,8 +163,9 @@ impl LogMove {
         for segment in segments.iter().take(segments.len().saturating_sub(1)) {
             match self.copy_finished(shared, segment, pace) {
                 Ok(bytes) => copied += bytes,
-                // Another took its place while it was read: that one comes the next time, or at the end.
-                Err(MoveError::Damaged { .. } | MoveError::Io(_)) if !shared.has(segment) => {}
+                // Another took its place while it was read, or it was cut: what is there now comes the next time, or at the end.
+                Err(MoveError::Damaged { .. } | MoveError::Io(_))
+                    if !shared.has(segment) || shared.cuts() != cuts => {}
                 Err(error) => return Err(error),
             }
         }
@@ -291,6 +292,8 @@ impl LogMove {
         }
         if newest.position > before {
             newest.file.sync().map_err(|e| FileError::new("sync", self.to.join(&name), e))?;
+            // The close would do it, for a log that is flushed when there is time, while nobody can use it.
+            source.sync().map_err(|e| FileError::new("sync", &*path, e))?;
         }
         self.copied_to = self.copied_to.max(next_offset);
         let copied = newest.position - before;

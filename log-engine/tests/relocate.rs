@@ -444,6 +444,70 @@ fn a_log_without_records_moves_too() {
     world.assert_in(1);
 }
 
+#[test]
+fn a_log_that_is_cut_while_it_is_copied_goes_on_moving() {
+    let mut cuts = 0;
+    for at in 0.. {
+        let (mut world, mut moving) = begun(7);
+        world.append(12);
+        world.seal();
+        let (_, mut log) = world.log.take().unwrap();
+        let reader = log.reader();
+        let second = reader.written_segments()[1].base_offset();
+        let cut = world.batches.iter().find(|batch| batch.header.base_offset > second).unwrap();
+        let to = cut.header.base_offset;
+        drop(moving);
+        moving = LogMove::begin(&world.dirs[0], &world.dirs[1], NAME).unwrap();
+        let (mut calls, mut is_cut) = (0, false);
+        let mut pace = |_: u64| {
+            if calls == at {
+                log.truncate_to(to).unwrap();
+                is_cut = true;
+            }
+            calls += 1;
+            Ok(())
+        };
+        moving.copy_written(&reader, &mut pace).unwrap();
+        if !is_cut {
+            break;
+        }
+        cuts += 1;
+        world.durable = to;
+        world.batches.retain(|batch| batch.header.last_offset() < to);
+        world.log = Some((0, log));
+        world.append(3);
+        world.finish(Some(moving));
+        world.check();
+        world.assert_in(1);
+    }
+    assert!(cuts > 10, "{cuts} cuts");
+}
+
+#[test]
+fn what_was_copied_of_an_unflushed_log_is_on_the_disk_of_its_source_too() {
+    let mut world = World::new(7);
+    world.open_in(0);
+    world.append(2);
+    for _ in 0..3 {
+        append_key(&mut world.log.as_mut().unwrap().1, 1);
+    }
+    let (_, log) = world.log.as_ref().unwrap();
+    let (end, records) = (log.end(), batches_of(log, log.end()));
+    assert!(log.flushed() < end);
+    let mut moving = world.begin(0).unwrap();
+    moving.copy_written(&world.log.as_ref().unwrap().1.reader(), &mut free).unwrap();
+    drop(moving);
+    world.disk.crash_at(world.disk.ops() + 1);
+    assert!(world.disk.open(Path::new("a/x"), OpenMode::CreateNew).is_err());
+    world.log = None;
+    world.dirs.clear();
+    world.disk.restart();
+    world.open_dirs();
+    world.open_in(0);
+    let (_, log) = world.log.as_ref().unwrap();
+    assert!(log.end() == end && batches_of(log, end) == records, "{} of {end}", log.end());
+}
+
 /// One batch of one record with that key, always of the same size.
 fn append_key(log: &mut Log, key: i64) {
     let mut bytes = TestBatch::new(key, 0, &[NOW], 100, Compression::None, None).bytes;
