@@ -95,6 +95,9 @@ pub trait DiskFile: Send + Sync {
     fn is_warm(&self, offset: u64, len: u64) -> bool;
     /// Brings a range into memory, waiting for the device. Only a hint, never an error.
     fn warm_up(&self, offset: u64, len: u64);
+    /// Says whether reads are one after another, so that it pays to read ahead of them, as it is said of a new handle; else the
+    /// device reads no page but those that are asked for. Only a hint.
+    fn read_ahead(&self, _pays: bool) {}
     /// Says that a range that was read will not be needed again soon. Only a hint.
     fn let_go(&self, _offset: u64, _len: u64) {}
     /// Writes all of `bytes`. After an error any part of them may have been written.

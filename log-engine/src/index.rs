@@ -229,9 +229,13 @@ impl<E: Entry> SparseIndex<E> {
 
     /// The last entry for which `holds` is true; it must be true for a prefix of the index.
     pub(crate) fn last_where(&self, holds: impl Fn(&E) -> bool) -> Lookup<E> {
-        match self.tail.partition_point(holds).checked_sub(1) {
+        match self.tail.partition_point(&holds).checked_sub(1) {
             Some(at) => Lookup::Found(self.tail[at]),
-            None => Lookup::OnDisk { count: self.on_disk },
+            // Most ask for the end, which is known without the file.
+            None => match self.last.filter(|last| self.tail.is_empty() && holds(last)) {
+                Some(last) => Lookup::Found(last),
+                None => Lookup::OnDisk { count: self.on_disk },
+            },
         }
     }
 }

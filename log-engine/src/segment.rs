@@ -229,9 +229,19 @@ impl Segment {
         Ok(HeaderScan::new(file, self.log.path(), position, size, self.base_offset, warm))
     }
 
+    /// Whether reads that follow are one after another; opens the file if need be.
+    pub(crate) fn read_ahead(&self, pays: bool) -> Result<(), Fault> {
+        self.file(false)?.read_ahead(pays);
+        Ok(())
+    }
+
     /// The first batch that ends at or after `offset`, and the walk standing behind it.
     pub(crate) fn locate(&self, offset: i64, warm: bool) -> Result<Option<(Found, HeaderScan)>, Fault> {
-        let entry = self.index_entry_where(warm, |e| e.offset <= offset)?;
+        let entry = match offset <= self.base_offset {
+            // No entry is of the first batch.
+            true => None,
+            false => self.index_entry_where(warm, |e| e.offset <= offset)?,
+        };
         let (mut scan, mut next) = self.scan_from_entry(entry, 0, warm)?;
         while let Some(found) = next {
             if found.header.last_offset() >= offset {

@@ -163,6 +163,11 @@ impl DiskFile for RealFile {
         }
     }
 
+    fn read_ahead(&self, pays: bool) {
+        let advice = if pays { Advice::Normal } else { Advice::Random };
+        let _ = rustix::fs::fadvise(&self.0, 0, None, advice);
+    }
+
     fn let_go(&self, offset: u64, len: u64) {
         let _ = rustix::fs::fadvise(&self.0, offset, NonZeroU64::new(len), Advice::DontNeed);
     }

@@ -49,6 +49,9 @@ impl Recovery<'_> {
                     self.report.epochs_rebuilt = true;
                     return Ok(None);
                 }
+                if header.base_offset >= offset {
+                    break;
+                }
                 at = header.last_offset() + 1;
             }
         }
@@ -58,7 +61,10 @@ impl Recovery<'_> {
     /// The batch that holds the offset, or the next one in its segment; none in a gap, as compaction leaves them.
     fn batch_at(&self, segments: &[Arc<Segment>], offset: i64) -> Result<Option<BatchHeader>, OpenError> {
         let segment = &segments[floor(segments, offset)];
+        // Of a log with much data this is one page here and one there.
+        segment.read_ahead(false).map_err(|fault| self.fault(fault, segment.log().path()))?;
         let found = segment.locate(offset, false);
+        segment.read_ahead(true).map_err(|fault| self.fault(fault, segment.log().path()))?;
         let found = found.map_err(|fault| self.fault(fault, segment.log().path()))?;
         Ok(found.map(|(found, _)| found.header))
     }

@@ -227,9 +227,10 @@ impl Recovery<'_> {
         }
         // The entry must point at its batch, or the index is not what was flushed.
         let file = self.open_log(base)?;
+        file.read_ahead(false);
         let size = files.logs[&base];
         let path: Arc<Path> = self.dir.join(file_name(base, "log")).into();
-        let first = HeaderScan::new(file, &path, u64::from(index.position), size, base, false).next();
+        let first = HeaderScan::new(file.clone(), &path, u64::from(index.position), size, base, false).next();
         if !matches!(first, Ok(Some(found)) if found.header.last_offset() == index.offset) {
             return nothing(self);
         }
@@ -238,7 +239,7 @@ impl Recovery<'_> {
                 true => u64::from(index.position),
                 false => self.indexed_at_or_before(base, entry.offset, index_entries)?,
             };
-            let scan = HeaderScan::new(self.open_log(base)?, &path, from, size, base, false);
+            let scan = HeaderScan::new(file, &path, from, size, base, false);
             if !is_of_its_batch(&entry, scan) {
                 return nothing(self);
             }
@@ -283,8 +284,10 @@ impl Recovery<'_> {
         size: u64,
     ) -> Result<(), OpenError> {
         let path = segment.log().path();
-        let mut scan = HeaderScan::new(file.clone(), path, 0, size, segment.base_offset(), false);
-        match scan.next() {
+        file.read_ahead(false);
+        let first = HeaderScan::new(file.clone(), path, 0, size, segment.base_offset(), false).next();
+        file.read_ahead(true);
+        match first {
             Ok(first) => {
                 let first = first.map(|f| f.header.max_timestamp).filter(|&t| t >= 0);
                 segment.state().write().first_timestamp = first;
