@@ -1,4 +1,5 @@
-//! Part of other people's suites with every change: kcat whole, and a share of one other suite, chosen by the day.
+//! Part of other people's suites with every change: the quick ones whole, and a share of one other suite, or the witness, chosen
+//! by the day.
 //!
 //! All of them are `cargo xtask conformance`; what passes is in `conformance/`.
 

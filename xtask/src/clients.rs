@@ -116,6 +116,13 @@ pub(crate) fn install_rotating(day: Day) -> Result<(), Failure> {
     install::install(&clients, false)
 }
 
+/// Installs what these clients of the table need.
+pub(crate) fn install_named(names: &[&str], offline: bool) -> Result<(), Failure> {
+    let clients: Vec<&Client> = CLIENTS.iter().filter(|client| names.contains(&client.name)).collect();
+    install::require_programs(&clients)?;
+    install::install(&clients, offline)
+}
+
 #[derive(Default)]
 struct Options {
     names: Vec<String>,

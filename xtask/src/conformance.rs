@@ -39,7 +39,7 @@ usage: cargo xtask conformance [SUITE...] [--against weir|kafka] [--test NAME]..
   --test          only these tests of the one suite
   --bootstrap     use a cluster that runs already (not for `probe` and `witness`)
   --update        write the results into the suite's list; what Weir passes is only added to
-  --rotating      a share of about two minutes, chosen by the day; --day 2026-11-30, or that in WEIR_ROTATION_DAY, chooses
+  --rotating      a share of some minutes, chosen by the day; --day 2026-11-30, or that in WEIR_ROTATION_DAY, chooses
                   as on that day
   --offline       install nothing: fail if something is missing
   --install-only  install, run nothing";
@@ -51,6 +51,9 @@ pub(crate) fn run(args: &[String]) -> Result<(), Failure> {
     for suite in suites {
         prepared.push((suite, (suite.prepare)(options.offline)?));
     }
+    for wire in &wires {
+        (wire.prepare)(options.offline)?;
+    }
     if options.install_only {
         return Ok(());
     }
@@ -59,7 +62,7 @@ pub(crate) fn run(args: &[String]) -> Result<(), Failure> {
         rows.push(run_suite(suite, prepared, &options)?);
     }
     for wire in wires {
-        rows.push(wire::run(wire, options.against)?);
+        rows.push(wire::run(wire, options.against, &logs().join(wire.name).join(options.against.name()))?);
     }
     print!("\n{}", report::table(&rows));
     let complaints: Vec<String> = rows.iter().flat_map(|row| row.complaints.clone()).collect();
@@ -103,7 +106,9 @@ fn run_suite(suite: &Suite, prepared: &Prepared, options: &Options) -> Result<re
             Against::Weir => list.take_weir(&results),
         }
         list.write(suite.name)?;
+        list::raise_floors(&[suite.name])?;
     }
+    row.complaints.extend(list.complaints(suite.name, prepared, &kafka_version()?));
     Ok(row)
 }
 
@@ -150,7 +155,8 @@ impl Options {
         if self.rotating {
             let day = self.day()?;
             println!("the share of {day}");
-            return Ok((share::suites(day), Vec::new()));
+            let (suites, wire) = share::of(day);
+            return Ok((suites, wire.into_iter().collect()));
         }
         let is_named = |name: &str| self.suites.is_empty() || self.suites.iter().any(|named| named == name);
         // They start a cluster themselves, and have no single tests.
@@ -167,6 +173,12 @@ impl Options {
         }
         Ok((suites, wires))
     }
+}
+
+/// What an installed suite was made of: it is made anew if this becomes another.
+fn stamp(version: &str, changes: &[(&str, &str)]) -> Vec<u8> {
+    let changes = changes.iter().map(|(from, to)| format!("\n{from:?} -> {to:?}"));
+    format!("{version}{}", changes.collect::<String>()).into_bytes()
 }
 
 /// `target/conformance`, independent of `CARGO_TARGET_DIR` like the folder of Kafka's jars.

@@ -12,7 +12,7 @@ const MODULE: Module = Module {
     path: "github.com/twmb/franz-go",
     package: "pkg/kgo",
     build_args: &[],
-    addresses: &[],
+    changes: &[],
     added: |_| Ok(()),
     files: "",
 };

@@ -18,8 +18,8 @@ pub(super) struct Module {
     pub(super) package: &'static str,
     /// More arguments of `go test`.
     pub(super) build_args: &'static [&'static str],
-    /// Addresses that stand in the sources, and what stands there instead.
-    pub(super) addresses: &'static [(&'static str, &'static str)],
+    /// What stands in the sources of the cluster, addresses above all, and what stands there instead.
+    pub(super) changes: &'static [(&'static str, &'static str)],
     /// Adds something of ours to the copied sources before they are built.
     pub(super) added: fn(source: &Path) -> Result<(), Failure>,
     /// How the names of the files with tests begin.
@@ -32,7 +32,8 @@ impl Module {
         let (cached, version) = self.fetch(offline)?;
         let how = format!("run `cargo xtask conformance {} --install-only`", self.name);
         let what = format!("the tests of {}", self.name);
-        shell::once(&what, version.as_bytes(), &self.dir(), offline.then_some(&how), || self.build(&cached))?;
+        let wanted = super::stamp(&version, self.changes);
+        shell::once(&what, &wanted, &self.dir(), offline.then_some(&how), || self.build(&cached))?;
         Ok(version)
     }
 
@@ -67,8 +68,8 @@ impl Module {
         let mut copy = program("cp");
         copy.args(["-r", "--no-preserve=mode"]).arg(cached).arg(&source);
         shell::run(copy)?;
-        if !self.addresses.is_empty() {
-            super::replace(&source, "go", self.addresses)?;
+        if !self.changes.is_empty() {
+            super::replace(&source, "go", self.changes)?;
         }
         (self.added)(&source)?;
         let mut build = program("go");

@@ -12,7 +12,7 @@ const MODULE: Module = Module {
     path: "github.com/segmentio/kafka-go",
     package: ".",
     build_args: &[],
-    addresses: &[("9092", "19392"), ("localhost", "127.0.0.1")],
+    changes: &[("9092", "19392"), ("localhost", "127.0.0.1")],
     added: |_| Ok(()),
     files: "",
 };

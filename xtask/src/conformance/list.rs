@@ -6,7 +6,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use super::runner::TestResult;
-use super::suite::Outcome;
+use super::suite::{Outcome, Prepared};
 use crate::shell::{self, Failure};
 use crate::subject::Against;
 
@@ -133,6 +133,40 @@ impl List {
         }
     }
 
+    /// All its names.
+    fn all(&self) -> BTreeSet<&String> {
+        let of_kafka =
+            self.kafka_passed.keys().chain(self.kafka_skipped.keys()).chain(self.kafka_failed.keys());
+        of_kafka.chain(&self.weir_passed).chain(self.not_yet.keys()).collect()
+    }
+
+    /// Where the list is not of this suite and this Kafka: a test that went away would else be missed by nobody, and one that
+    /// came would be expected by nobody.
+    pub(super) fn complaints(&self, suite: &str, prepared: &Prepared, kafka_version: &str) -> Vec<String> {
+        let mut complaints = Vec::new();
+        let versions = [
+            ("of the suite", &self.suite_version, prepared.version.as_str()),
+            ("of Apache Kafka", &self.kafka_version, kafka_version),
+        ];
+        for (what, listed, found) in versions {
+            if listed != found {
+                complaints.push(format!(
+                    "{suite}: its list is of the version {listed} {what}, and this is {found}: record it anew with \
+                     `--against kafka --update`"
+                ));
+            }
+        }
+        let (listed, tests) = (self.all(), prepared.tests.iter().collect::<BTreeSet<_>>());
+        for gone in listed.difference(&tests) {
+            complaints.push(format!("{suite}: {gone} is in its list, and the suite has no such test"));
+        }
+        for new in tests.difference(&listed) {
+            complaints
+                .push(format!("{suite}: {new} is in no list: record it with `--against kafka --update`"));
+        }
+        complaints
+    }
+
     /// Replaces what is known of Kafka about the tests that were run.
     pub(super) fn take_kafka(&mut self, suite_version: &str, kafka_version: &str, results: &[TestResult]) {
         suite_version.clone_into(&mut self.suite_version);
@@ -169,6 +203,46 @@ impl List {
 
 fn path(suite: &str) -> PathBuf {
     shell::root().join("cluster-tests/conformance").join(format!("{suite}.toml"))
+}
+
+/// How many tests of each suite Weir passed at least, from `xtask/ratchet.toml`.
+pub(super) fn floors() -> Result<BTreeMap<String, usize>, Failure> {
+    let path = ratchet();
+    let text =
+        fs::read_to_string(&path).map_err(|error| Failure(format!("read {}: {error}", path.display())))?;
+    let table: toml::Table = text.parse().map_err(|error| Failure(format!("{}: {error}", path.display())))?;
+    let section = table.get(FLOORS).and_then(toml::Value::as_table).into_iter().flatten();
+    let floor = |(suite, floor): (&String, &toml::Value)| {
+        let number = floor.as_integer().and_then(|number| usize::try_from(number).ok());
+        let number = number.ok_or_else(|| Failure(format!("{}: {suite} has no number", path.display())))?;
+        Ok((suite.clone(), number))
+    };
+    section.map(floor).collect()
+}
+
+/// Raises the floors to what the lists have.
+pub(super) fn raise_floors(suites: &[&str]) -> Result<(), Failure> {
+    let mut floors = floors()?;
+    for suite in suites {
+        let floor = floors.entry((*suite).to_owned()).or_default();
+        *floor = List::read(suite)?.weir_passed.len().max(*floor);
+    }
+    let path = ratchet();
+    let text =
+        fs::read_to_string(&path).map_err(|error| Failure(format!("read {}: {error}", path.display())))?;
+    let header = format!("[{FLOORS}]\n");
+    let (before, _) = text.split_once(&header).unwrap_or((&text, ""));
+    let lines: String =
+        floors.iter().map(|(suite, floor)| format!("{} = {floor}\n", quoted(suite))).collect();
+    fs::write(&path, format!("{before}{header}{lines}"))
+        .map_err(|error| Failure(format!("write {}: {error}", path.display())))
+}
+
+/// The last section of the ratchet.
+const FLOORS: &str = "conformance";
+
+fn ratchet() -> PathBuf {
+    shell::root().join("xtask/ratchet.toml")
 }
 
 /// Without the place of this tree: lists are for every machine.
@@ -215,6 +289,43 @@ mod tests {
         list.take_weir(&[result("a", failed()), result("b", Outcome::Passed), result("c", Outcome::Passed)]);
         assert_eq!(list.weir_passed, ["a", "b"].map(str::to_owned).into());
         assert_eq!(list.not_yet, BTreeMap::new());
+    }
+
+    #[test]
+    fn what_a_suite_has_not_any_more_or_only_now_and_other_versions_are_complaints() {
+        let mut list = List::default();
+        list.take_kafka(
+            "1",
+            "4",
+            &[result("a", Outcome::Passed), result("b", skipped()), result("c", failed())],
+        );
+        list.take_weir(&[result("a", Outcome::Passed)]);
+        let prepared = |version: &str, tests: &[&str]| Prepared {
+            version: version.to_owned(),
+            tests: tests.iter().map(|test| (*test).to_owned()).collect(),
+        };
+        let about = |prepared: &Prepared, kafka: &str| list.complaints("s", prepared, kafka).join("\n");
+        assert_eq!(about(&prepared("1", &["a", "b", "c"]), "4"), "");
+        assert!(about(&prepared("1", &["b", "c"]), "4").starts_with("s: a is in its list"));
+        assert!(about(&prepared("1", &["a", "b", "c", "d"]), "4").starts_with("s: d is in no list"));
+        assert!(about(&prepared("2", &["a", "b", "c"]), "4").contains("1 of the suite, and this is 2"));
+        assert!(about(&prepared("1", &["a", "b", "c"]), "5").contains("4 of Apache Kafka, and this is 5"));
+    }
+
+    #[test]
+    fn no_list_has_less_that_weir_passes_than_it_had() {
+        let floors = floors().unwrap_or_else(|why| panic!("{why}"));
+        let suites: BTreeSet<String> = SUITES.iter().map(|suite| suite.name.to_owned()).collect();
+        assert_eq!(
+            floors.keys().cloned().collect::<BTreeSet<_>>(),
+            suites,
+            "each suite has its floor, no other"
+        );
+        for (suite, floor) in floors {
+            let list = List::read(&suite).unwrap_or_else(|why| panic!("{why}"));
+            let passed = list.weir_passed.len();
+            assert!(passed >= floor, "{suite}: Weir passed {floor} tests, and now its list has {passed}");
+        }
     }
 
     #[test]

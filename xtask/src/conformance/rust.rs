@@ -9,8 +9,17 @@ use super::suite::{LIMIT, Outcome, Prepared, Suite};
 use crate::shell::{self, Failure, program};
 use crate::subject::Shape;
 
-/// Some tests have the address of their broker in the text, and a usual one, which may be taken.
-const ADDRESSES: &[(&str, &str)] = &[("\"localhost\"", "\"127.0.0.1:19393\"")];
+/// What stands in the tests of their cluster, and what stands there instead: the address of the broker, a usual one, which may be
+/// taken, and its id, which is 0 only where a cluster was made by hand.
+const CHANGES: &[(&str, &str)] = &[
+    ("\"localhost\"", "\"127.0.0.1:19393\""),
+    ("port(), 9092", "port(), 19393"),
+    ("Broker(0)", "Broker(1)"),
+    ("&[0]", "&[1]"),
+    ("orig_broker_id != 0", "orig_broker_id != 1"),
+    ("broker_metadata[0].id(), 0", "broker_metadata[0].id(), 1"),
+    (".leader(), 0", ".leader(), 1"),
+];
 
 /// On librdkafka, through its safe layer.
 pub(super) const RDKAFKA: Suite = Suite {
@@ -18,7 +27,7 @@ pub(super) const RDKAFKA: Suite = Suite {
     shape: Shape { nodes: 1, port: Some(19_393), configs: &[("num.partitions", "3")], of_kafka: &[] },
     at_once: 2,
     limit: LIMIT,
-    prepare: |offline| prepare("rdkafka", &shell::root().join("Cargo.toml"), ADDRESSES, offline),
+    prepare: |offline| prepare("rdkafka", &shell::root().join("Cargo.toml"), CHANGES, offline),
     command: |test, bootstrap| {
         let mut command = command("rdkafka", test)?;
         command.env("KAFKA_HOST", bootstrap).env("KAFKA_VERSION", "4.0");
@@ -53,13 +62,14 @@ fn source(name: &str) -> PathBuf {
 fn prepare(
     name: &'static str,
     manifest: &Path,
-    addresses: &[(&str, &str)],
+    changes: &[(&str, &str)],
     offline: bool,
 ) -> Result<Prepared, Failure> {
     let (cached, version) = shell::dependency(name, manifest)?;
     let how = "run `cargo xtask conformance --install-only` with its name";
     let what = format!("the tests of {name}");
-    shell::once(&what, version.as_bytes(), &installed().join(name), offline.then_some(how), || {
+    let wanted = super::stamp(&format!("{version}, without debug information"), changes);
+    shell::once(&what, &wanted, &installed().join(name), offline.then_some(how), || {
         let mut copy = program("cp");
         copy.args(["-r", "--no-preserve=mode"]).arg(cached.parent().unwrap_or(&cached)).arg(source(name));
         shell::run(copy)?;
@@ -76,9 +86,8 @@ fn prepare(
         fs::read_to_string(&own)
             .and_then(|text| fs::write(&own, format!("{text}\n[workspace]\n")))
             .map_err(|error| Failure(format!("change {}: {error}", own.display())))?;
-        super::replace(&source(name).join("tests"), "rs", addresses)?;
-        let programs = build(name)?;
-        let text: String = programs.iter().map(|(target, path)| format!("{target} {path}\n")).collect();
+        super::replace(&source(name).join("tests"), "rs", changes)?;
+        let text: String = build(name)?.iter().map(|(target, path)| format!("{target} {path}\n")).collect();
         let path = installed().join(name).join("programs");
         fs::write(&path, text).map_err(|error| Failure(format!("write {}: {error}", path.display())))
     })?;
@@ -93,17 +102,23 @@ fn prepare(
     Ok(Prepared { version, tests })
 }
 
-/// Names and paths of the test programs of `tests/`.
+/// Names of the test programs of `tests/`, and their paths below the folder where all suites are.
 fn build(name: &str) -> Result<Vec<(String, String)>, Failure> {
     let mut cargo = shell::cargo();
+    // Nobody looks into them with a debugger; without what that needs they take a quarter of the space.
+    cargo.env("CARGO_PROFILE_DEV_DEBUG", "false").env("CARGO_PROFILE_TEST_DEBUG", "false");
     cargo.args(["test", "--quiet", "--no-run", "--tests", "--message-format", "json", "--manifest-path"]);
     cargo.arg(source(name).join("Cargo.toml"));
     cargo.arg("--target-dir").arg(installed().join(name).join("target"));
     let printed = shell::output(cargo)?;
     let artifacts = printed.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
     let tests = artifacts.filter(|artifact| artifact["target"]["kind"][0] == "test");
-    let text = |value: &serde_json::Value| value.as_str().map(str::to_owned);
-    Ok(tests.filter_map(|test| Some((text(&test["target"]["name"])?, text(&test["executable"])?))).collect())
+    let all = installed();
+    let program = |test: serde_json::Value| {
+        let path = Path::new(test["executable"].as_str()?).strip_prefix(&all).ok()?.to_str()?.to_owned();
+        Some((test["target"]["name"].as_str()?.to_owned(), path))
+    };
+    Ok(tests.filter_map(program).collect())
 }
 
 fn programs(name: &str) -> Result<Vec<(String, String)>, Failure> {
@@ -111,7 +126,8 @@ fn programs(name: &str) -> Result<Vec<(String, String)>, Failure> {
     let text =
         fs::read_to_string(&path).map_err(|error| Failure(format!("read {}: {error}", path.display())))?;
     let lines = text.lines().filter_map(|line| line.split_once(' '));
-    Ok(lines.map(|(target, path)| (target.to_owned(), path.to_owned())).collect())
+    let whole = |path: &str| installed().join(path).to_string_lossy().into_owned();
+    Ok(lines.map(|(target, path)| (target.to_owned(), whole(path))).collect())
 }
 
 fn command(name: &str, test: &str) -> Result<Command, Failure> {

@@ -26,7 +26,7 @@ const MODULE: Module = Module {
     path: "github.com/IBM/sarama",
     package: ".",
     build_args: &["-tags", "functional"],
-    addresses: &[
+    changes: &[
         // The first broker is number 1.
         ("29090+i", "19393+i"),
         (
