@@ -3,11 +3,12 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by it, also in its helper functions")]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use log_engine::{
@@ -30,19 +31,33 @@ const LOOKS_MAX: u64 = 12 * (4096 + 257 * 8 + 32 * 8);
 /// Flushed ends, epochs, producers, append times.
 const SMALL_FILES_MAX: u64 = 4096;
 
-/// Bytes that were read of each file.
+const PAGE_BYTES: u64 = 4096;
+/// What Linux reads at least of a file that is read from its beginning, unless it was told that this does not pay.
+const READ_AHEAD_PAGES: u64 = 4;
+
+/// What was read: bytes of each file, and the pages that a device would have read for them if nothing was in memory.
 #[derive(Default)]
-struct Counts(Mutex<BTreeMap<PathBuf, u64>>);
+struct Counts {
+    bytes: Mutex<BTreeMap<PathBuf, u64>>,
+    pages: Mutex<BTreeSet<(PathBuf, u64)>>,
+}
 
 impl Counts {
     fn of(&self, suffix: &str) -> u64 {
-        let counts = self.0.lock();
+        let counts = self.bytes.lock();
         let fit = counts.iter().filter(|(path, _)| path.extension().is_some_and(|found| found == suffix));
         fit.map(|(_, bytes)| bytes).sum()
     }
 
     fn all(&self) -> u64 {
-        self.0.lock().values().sum()
+        self.bytes.lock().values().sum()
+    }
+
+    /// Bytes that the device had to read of the log's files.
+    fn of_device(&self) -> u64 {
+        let of_log =
+            |(path, _): &&(PathBuf, u64)| path.parent().is_some_and(|dir| dir.ends_with(NAME.to_string()));
+        self.pages.lock().iter().filter(of_log).count() as u64 * PAGE_BYTES
     }
 }
 
@@ -56,12 +71,30 @@ struct CountingFile {
     file: Arc<dyn DiskFile>,
     path: PathBuf,
     counts: Arc<Counts>,
+    is_read_ahead: AtomicBool,
+}
+
+impl CountingFile {
+    fn note(&self, offset: u64, len: u64) {
+        *self.counts.bytes.lock().entry(self.path.clone()).or_default() += len;
+        let ahead =
+            if offset == 0 && self.is_read_ahead.load(Ordering::Relaxed) { READ_AHEAD_PAGES } else { 0 };
+        let end = (offset + len).div_ceil(PAGE_BYTES).max(ahead);
+        let end = end.min(self.file.len().unwrap_or(0).div_ceil(PAGE_BYTES));
+        let pages = (offset / PAGE_BYTES..end).map(|page| (self.path.clone(), page));
+        self.counts.pages.lock().extend(pages);
+    }
 }
 
 impl Disk for CountingDisk {
     fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Arc<dyn DiskFile>> {
         let file = self.disk.open(path, mode)?;
-        Ok(Arc::new(CountingFile { file, path: path.to_owned(), counts: self.counts.clone() }))
+        Ok(Arc::new(CountingFile {
+            file,
+            path: path.to_owned(),
+            counts: self.counts.clone(),
+            is_read_ahead: AtomicBool::new(true),
+        }))
     }
 
     fn create_dir_all(&self, path: &Path) -> io::Result<()> {
@@ -99,12 +132,12 @@ impl Disk for CountingDisk {
 
 impl DiskFile for CountingFile {
     fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
-        *self.counts.0.lock().entry(self.path.clone()).or_default() += buf.len() as u64;
+        self.note(offset, buf.len() as u64);
         self.file.read_at(buf, offset)
     }
 
     fn read_at_warm(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
-        *self.counts.0.lock().entry(self.path.clone()).or_default() += buf.len() as u64;
+        self.note(offset, buf.len() as u64);
         self.file.read_at_warm(buf, offset)
     }
 
@@ -113,8 +146,12 @@ impl DiskFile for CountingFile {
     }
 
     fn warm_up(&self, offset: u64, len: u64) {
-        *self.counts.0.lock().entry(self.path.clone()).or_default() += len;
+        self.note(offset, len);
         self.file.warm_up(offset, len);
+    }
+
+    fn read_ahead(&self, pays: bool) {
+        self.is_read_ahead.store(pays, Ordering::Relaxed);
     }
 
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
@@ -195,6 +232,13 @@ fn write(disk: &Arc<SimDisk>, batches: u64) {
     data.close_clean().unwrap();
 }
 
+/// What may be read by the design: the seals, and the segment that was written last; in pages.
+fn seals_and_tail(disk: &SimDisk) -> u64 {
+    let names = disk.list(&Path::new(DIR).join(NAME.to_string())).unwrap();
+    let of = |suffix: &'static str| names.iter().filter(move |entry| entry.name.ends_with(suffix));
+    of(".seal").chain(of(".log").next_back()).map(|entry| entry.len.next_multiple_of(PAGE_BYTES)).sum()
+}
+
 fn bytes_on_disk(disk: &SimDisk, suffix: &str) -> u64 {
     let names = disk.list(&Path::new(DIR).join(NAME.to_string())).unwrap();
     let fit = names.iter().filter(|entry| Path::new(&entry.name).extension().is_some_and(|e| e == suffix));
@@ -203,7 +247,7 @@ fn bytes_on_disk(disk: &SimDisk, suffix: &str) -> u64 {
 
 #[test]
 fn a_clean_start_reads_seals_and_looks_here_and_there() {
-    for batches in [64, 1024, 4096] {
+    for batches in [32, 64, 1024, 4096] {
         let disk = SimDisk::new(1);
         write(&disk, batches);
         let seals = bytes_on_disk(&disk, "seal");
@@ -212,7 +256,13 @@ fn a_clean_start_reads_seals_and_looks_here_and_there() {
         assert_eq!((log.end() as u64, report.seals_read as u64), (SEGMENTS * batches, SEGMENTS - 1));
         assert_eq!(counts.of("seal"), seals);
         let (read, data) = (counts.all(), bytes_on_disk(&disk, "log"));
-        assert!(read <= seals + LOOKS_MAX + SMALL_FILES_MAX, "{read} of {data} bytes: {:?}", counts.0.lock());
+        assert!(
+            read <= seals + LOOKS_MAX + SMALL_FILES_MAX,
+            "{read} of {data} bytes: {:?}",
+            counts.bytes.lock()
+        );
+        let (device, allowed) = (counts.of_device(), seals_and_tail(&disk));
+        assert!(device <= allowed, "{device} of {allowed} bytes: {:?}", counts.pages.lock());
     }
 }
 
@@ -241,7 +291,7 @@ fn a_start_tells_of_each_seal_and_can_be_ended_there() {
 
 #[test]
 fn a_start_after_a_crash_reads_the_tail_too_and_of_other_segments_no_more() {
-    for batches in [64, 1024, 4096] {
+    for batches in [32, 64, 1024, 4096] {
         let disk = SimDisk::new(1);
         write(&disk, batches);
         let (data, mut log, _) = open(&disk, &Arc::default());
@@ -255,10 +305,12 @@ fn a_start_after_a_crash_reads_the_tail_too_and_of_other_segments_no_more() {
         let active = format!("{:020}.log", (SEGMENTS - 1) * batches);
         let of_others = |path: &Path| !path.ends_with(&active);
         let others: u64 =
-            counts.0.lock().iter().filter(|(path, _)| of_others(path)).map(|(_, bytes)| bytes).sum();
-        assert!(others <= seals + LOOKS_MAX + SMALL_FILES_MAX, "{others} bytes: {:?}", counts.0.lock());
+            counts.bytes.lock().iter().filter(|(path, _)| of_others(path)).map(|(_, bytes)| bytes).sum();
+        assert!(others <= seals + LOOKS_MAX + SMALL_FILES_MAX, "{others} bytes: {:?}", counts.bytes.lock());
         let unflushed = 10 * (BATCH_BYTES as u64 + 100);
         assert!(report.bytes_verified <= unflushed, "{report:?}");
+        let (device, allowed) = (counts.of_device(), seals_and_tail(&disk));
+        assert!(device <= allowed, "{device} of {allowed} bytes: {:?}", counts.pages.lock());
     }
 }
 
@@ -279,7 +331,7 @@ fn a_cut_reads_what_lies_behind_the_last_index_entry_and_the_last_producer_snaps
                 drop(data);
                 (data, log, _) = open_with(&disk, &counts, config);
             }
-            counts.0.lock().clear();
+            counts.bytes.lock().clear();
             let to = log.end() - 5;
             assert_eq!(log.truncate_to(to).unwrap(), to);
             let (read, size) = (counts.of("log"), bytes_on_disk(&disk, "log"));
