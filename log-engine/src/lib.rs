@@ -83,4 +83,4 @@ pub use recovery::{RecoveryProgress, RecoveryReport, RecoveryWatch};
 pub use relocate::{LogMove, MovePace, settle_moves};
 pub use replay::{ProducerEvent, producer_batch};
 pub use scrub::{Scrubbed, WrittenSegment};
-pub use seal::Sealing;
+pub use seal::{Sealing, is_seal};

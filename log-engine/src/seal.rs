@@ -232,23 +232,37 @@ fn describe(
 pub(crate) enum Found {
     Seal(Box<Seal>),
     Nothing,
-    /// It cannot be believed; it was removed, so that the segment gets another.
+    /// It cannot be believed.
     Damaged(String),
 }
 
-/// Reads the seal of the segment at `base_offset`.
+/// Reads the seal of the segment at `base_offset`. One that is damaged goes. One that cannot be read, for want of descriptors
+/// or memory or because the device failed, is an error and stays: without it nobody would notice what it tells of.
 pub(crate) fn read_seal(disk: &dyn Disk, dir: &Path, base_offset: i64) -> Result<Found, FileError> {
+    let found = look_at_seal(disk, dir, base_offset)?;
+    if let Found::Damaged(_) = found {
+        remove_seal(disk, dir, base_offset)?;
+    }
+    Ok(found)
+}
+
+/// The same, but one that is damaged stays.
+pub(crate) fn look_at_seal(disk: &dyn Disk, dir: &Path, base_offset: i64) -> Result<Found, FileError> {
     let path = dir.join(file_name(base_offset, SUFFIX));
-    let reason = match read_file(disk, &path, Seal::BYTES_MAX) {
-        Ok(None) => return Ok(Found::Nothing),
-        Ok(Some(bytes)) => match Seal::decode(&bytes, base_offset) {
-            Ok(seal) => return Ok(Found::Seal(Box::new(seal))),
-            Err(error) => error.to_string(),
-        },
-        Err(error) => error.to_string(),
-    };
-    remove_seal(disk, dir, base_offset)?;
-    Ok(Found::Damaged(reason))
+    match read_file(disk, &path, Seal::BYTES_MAX) {
+        Ok(None) => Ok(Found::Nothing),
+        Ok(Some(bytes)) => Ok(match Seal::decode(&bytes, base_offset) {
+            Ok(seal) => Found::Seal(Box::new(seal)),
+            Err(error) => Found::Damaged(error.to_string()),
+        }),
+        // No seal has so many bytes, or fewer than its file says.
+        Err(error)
+            if matches!(error.source.kind(), io::ErrorKind::FileTooLarge | io::ErrorKind::UnexpectedEof) =>
+        {
+            Ok(Found::Damaged(error.to_string()))
+        }
+        Err(error) => Err(error),
+    }
 }
 
 /// The seal of a segment that is on disk and takes no more appends. If it has none, or one of something else, it is sealed
@@ -273,6 +287,11 @@ pub(crate) fn seal_of(
     }
     let reason = "the log changes all the time, or the seal cannot be read back";
     Err(Fault::Io(FileError::new("seal", segment.log().path(), io::Error::other(reason))))
+}
+
+/// Whether a file is a seal, by its name: then an error of it says nothing of the records.
+pub fn is_seal(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension == SUFFIX)
 }
 
 /// Removes a seal; one that is not there is fine. Lasts when the directory was synced.

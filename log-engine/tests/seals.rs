@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use log_engine::{
     DataDir, DataDirOptions, Disk, Log, LogConfig, LogName, OpenError, OpenMode, ReadError, RecoveryReport,
-    Scrubbed, Sealing, SimDisk,
+    Scrubbed, Sealing, SimDisk, SimFault,
 };
 use log_engine_core::{Seal, producer_snapshot};
 use support::{Random, TestBatch, check_lookups, check_transactions};
@@ -185,6 +185,68 @@ fn seals_that_cannot_be_believed_are_dropped() {
     assert_eq!((report.seals_dropped, report.seals_read), (4, seals.len() - 4));
     assert_eq!(bases(&disk, "seal"), seals[4..]);
     check_lookups(&log, &batches, &mut Random::new(7), 200);
+}
+
+/// The next read of a seal fails.
+fn unreadable_seal(disk: &SimDisk, base: i64) {
+    disk.inject(SimFault::Read(format!("{base:020}.seal")));
+}
+
+#[test]
+fn a_start_that_cannot_read_a_seal_fails_and_leaves_it() {
+    let (disk, batches) = sealed();
+    let seals = bases(&disk, "seal");
+    unreadable_seal(&disk, seals[2]);
+    match Log::open(&open_dir(&disk), NAME, config(), NOW) {
+        Err(OpenError::Io(error)) => assert_eq!(error.path, path(seals[2], "seal")),
+        other => panic!("{:?}", other.map(|(_, report)| report)),
+    }
+    assert_eq!(bases(&disk, "seal"), seals);
+    let (log, report) = open(&open_dir(&disk));
+    assert_eq!((report.seals_read, report.seals_dropped), (seals.len(), 0));
+    check_lookups(&log, &batches, &mut Random::new(7), 20);
+}
+
+#[test]
+fn a_scrub_that_cannot_read_a_seal_seals_nothing_as_it_finds_it() {
+    let (disk, _) = sealed();
+    let data = open_dir(&disk);
+    let (log, _) = open(&data);
+    let seals = bases(&disk, "seal");
+    // The leader epoch of the first batch, which no batch checksum covers.
+    disk.flip_bit(&path(seals[2], "log"), 13, 2);
+    unreadable_seal(&disk, seals[2]);
+    let scrubbed = scrub(&data, &log);
+    assert!(scrubbed[2].as_ref().unwrap_err().contains(".seal"), "{scrubbed:?}");
+    assert_eq!(bases(&disk, "seal"), seals);
+    let scrubbed = scrub(&data, &log);
+    assert!(scrubbed[2].as_ref().unwrap_err().contains("sealed"), "{scrubbed:?}");
+}
+
+#[test]
+fn a_marked_segment_is_not_whole_again_because_its_seal_cannot_be_read() {
+    for seal_is_damaged in [false, true] {
+        let (disk, _) = sealed();
+        let data = open_dir(&disk);
+        let (log, _) = open(&data);
+        let base = bases(&disk, "seal")[2];
+        disk.flip_bit(&path(base, "log"), 13, 2);
+        let segment = log.reader().written_segments().swap_remove(2);
+        let error = segment.scrub(&data, 200, &mut |_| true).unwrap_err();
+        assert!(segment.mark_damaged(&data, &error.to_string()).unwrap());
+        log.close().unwrap();
+        drop(data);
+        if seal_is_damaged {
+            disk.flip_bit(&path(base, "seal"), 30, 3);
+            assert!(refusal(&disk).0.contains("seal"), "nothing tells what the segment was");
+        } else {
+            unreadable_seal(&disk, base);
+            let opened = Log::open(&open_dir(&disk), NAME, config(), NOW);
+            assert!(matches!(opened, Err(OpenError::Io(_))), "{:?}", opened.map(|(_, report)| report));
+        }
+        // Nor when it is asked again.
+        assert_eq!(refusal(&disk).1.file_stem(), path(base, "log").file_stem());
+    }
 }
 
 #[test]
@@ -497,7 +559,10 @@ fn a_scrub_builds_producer_snapshots_anew_that_are_damaged_or_missing() {
     let producers = |bytes: &[u8]| producer_snapshot::decode(bytes, usize::MAX).unwrap().0;
     let first = producers(&bytes_of(&disk, &path(bases_left[1], "snapshot")));
     assert_eq!(first, producers(&whole[0]), "written anew before what it tells of goes");
-    // What nothing tells any more goes, if it cannot be read.
+    // What nothing tells any more goes, if it is damaged, and not if it cannot be read for the moment.
+    disk.inject(SimFault::Read(format!("{:020}.snapshot", bases_left[1])));
+    scrub(&data, &log);
+    assert!(bases(&disk, "snapshot").contains(&bases_left[1]));
     disk.flip_bit(&path(bases_left[1], "snapshot"), 20, 4);
     scrub(&data, &log);
     assert!(!bases(&disk, "snapshot").contains(&bases_left[1]));

@@ -29,6 +29,8 @@ pub enum SimFault {
     SyncNoSpace(String),
     /// A read of such a file fails with EIO.
     Read(String),
+    /// A rename of such a file or directory fails with EIO, and changes nothing.
+    Rename(String),
     /// A sync of such a directory fails; which of its names last is as open as before.
     SyncDir(String),
     /// The first sync of the directory after something in it whose name ends so got another name.
@@ -277,6 +279,9 @@ impl Disk for SimDisk {
             return Err(io::ErrorKind::CrossesDevices.into());
         }
         let node = *state.names.get(from).ok_or(io::ErrorKind::NotFound)?;
+        if state.take_fault(|f| matches!(f, SimFault::Rename(suffix) if ends_so(from, suffix))) {
+            return Err(eio());
+        }
         state.count()?;
         if state.take_fault(|f| matches!(f, SimFault::SyncDirAfterRename(suffix) if ends_so(from, suffix))) {
             state.faults.push(SimFault::SyncDir(parent(from).to_string_lossy().into_owned()));

@@ -91,10 +91,20 @@ impl Recovery<'_> {
             let walked = walked.map_err(|fault| self.fault(fault, &path))?.unwrap_or_default();
             self.watched.check(self.dir)?;
             self.report.bytes_verified += size;
-            if let Found::Seal(seal) = seal::read_seal(self.disk, self.dir, base)?
-                && let Some((position, reason)) = scrub::difference(&seal, size, &walked.pieces)
-            {
-                return Err(self.damaged(reason, path, position));
+            match seal::look_at_seal(self.disk, self.dir, base)? {
+                Found::Seal(seal) => {
+                    if let Some((position, reason)) = scrub::difference(&seal, size, &walked.pieces) {
+                        return Err(self.damaged(reason, path, position));
+                    }
+                }
+                Found::Nothing => {}
+                Found::Damaged(seal) => {
+                    let reason = format!(
+                        "{reason}; whether it is whole again nothing tells, since its seal is damaged too ({seal}): \
+                         remove the seal if the segment was restored"
+                    );
+                    return Err(self.damaged(reason, path, 0));
+                }
             }
         }
         tracing::warn!(log = %self.name, found = reason, "a segment that was damaged is whole again");

@@ -62,12 +62,13 @@ pub(super) fn mend(
     Ok(Some(Scrubbed::SnapshotRebuilt))
 }
 
-/// The snapshot at the start of the log tells what nothing else does any more. If it cannot be read it tells nothing, and goes.
+/// The snapshot at the start of the log tells what nothing else does any more. If it is damaged it tells nothing, and goes; if it
+/// only cannot be read now it stays.
 pub(super) fn forget_unreadable_at_start(disk: &dyn Disk, shared: &Shared, segment: &Arc<Segment>) {
     let (base, generation) = (segment.base_offset(), *shared.seal_gate.lock());
     let is_first = shared.segments().first().is_some_and(|first| Arc::ptr_eq(first, segment));
     let producers_max = shared.producers_max.load(Ordering::Relaxed);
-    if !is_first || is_whole(disk, segment, base, producers_max) {
+    if !is_first || !matches!(snapshots::load(disk, dir_of(segment), base, producers_max), Ok(None)) {
         return;
     }
     let gate = shared.seal_gate.lock();
