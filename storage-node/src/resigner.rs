@@ -39,15 +39,17 @@ impl Resigner {
         loop {
             tokio::time::sleep(PAUSE).await;
             let image = self.published.load();
-            // Before the others are asked for: one of them may come up meanwhile.
-            let late = self.partitions.late();
+            // Before and after the others are asked for: one may come up meanwhile, another become late.
+            let late_before = self.partitions.late();
             let mut failed = self.partitions.failed();
+            let late_after = self.partitions.late();
+            let is_late = |id: &TopicPartition| late_before.contains(id) || late_after.contains(id);
             // Some are refused each time, so each look goes on behind the last one.
             failed.sort_unstable_by_key(|id| (Some(*id) <= asked_last, *id));
             let resignations = failed
                 .into_iter()
                 .filter_map(|id| resignation(self.me, id, image.partition(id)?))
-                .filter(|proposal| may_ask(proposal, late.contains(&proposal.partition)))
+                .filter(|proposal| may_ask(proposal, is_late(&proposal.partition)))
                 .take(self.batch_max)
                 .collect::<Vec<_>>();
             asked_last = resignations.last().map(|proposal| proposal.partition);

@@ -3,6 +3,8 @@
 //!
 //! Key and value are laid out as Kafka's control records are. Persisted: never change, never reuse the type.
 
+use std::io;
+
 use log_engine::{FileError, LogReader, ReadError};
 use proto_types::ids::CoordinatorEpoch;
 use records::{BatchBuilder, BatchView, batches};
@@ -40,16 +42,17 @@ pub(crate) fn decode(batch: &BatchView<'_>) -> Option<CoordinatorEpoch> {
     is_claim.then_some(CoordinatorEpoch(i32::from_be_bytes(epoch)))
 }
 
-/// Searches a log for its newest claim, from the end. Waits for the disk.
+/// Searches a log for its newest claim, from the end. Waits for the disk, for all of a long log if there is none: `go_on` is
+/// asked before each read, and ends the search with an error of the kind `Interrupted`.
 pub(crate) fn newest(
     reader: &LogReader,
-    start: i64,
-    end: i64,
+    (start, end): (i64, i64),
+    go_on: &mut dyn FnMut() -> bool,
 ) -> Result<Option<CoordinatorEpoch>, ReadError> {
     let (mut upper, mut step) = (end, SEARCH_OFFSETS);
     while upper > start {
         let lower = start.max(upper.saturating_sub(step));
-        if let Some(found) = newest_in(reader, lower, upper)? {
+        if let Some(found) = newest_in(reader, (lower, upper), go_on)? {
             return Ok(Some(found));
         }
         (upper, step) = (lower, step.saturating_mul(2));
@@ -57,9 +60,16 @@ pub(crate) fn newest(
     Ok(None)
 }
 
-fn newest_in(reader: &LogReader, lower: i64, upper: i64) -> Result<Option<CoordinatorEpoch>, ReadError> {
+fn newest_in(
+    reader: &LogReader,
+    (lower, upper): (i64, i64),
+    go_on: &mut dyn FnMut() -> bool,
+) -> Result<Option<CoordinatorEpoch>, ReadError> {
     let (mut at, mut found) = (lower, None);
     while at < upper {
+        if !go_on() {
+            return Err(read_error(reader, io::ErrorKind::Interrupted.into()));
+        }
         let (bytes, next) = read(reader, at, SEARCH_BYTES, upper)?;
         if next <= at {
             break;
@@ -81,15 +91,20 @@ pub(crate) fn read(
     upper_bound: i64,
 ) -> Result<(Vec<u8>, i64), ReadError> {
     let slice = reader.read_checked(offset, bytes_max, upper_bound, true)?;
-    let bytes = slice.to_bytes().map_err(|source| {
-        ReadError::Io(FileError { action: "read", path: reader.name().to_string().into(), source })
-    })?;
+    let bytes = slice.to_bytes().map_err(|source| read_error(reader, source))?;
     Ok((bytes, slice.next_offset))
+}
+
+fn read_error(reader: &LogReader, source: io::Error) -> ReadError {
+    ReadError::Io(FileError { action: "read", path: reader.name().to_string().into(), source })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use log_engine::{DataDir, DataDirOptions, Log, LogConfig, LogName, SimDisk};
+    use records::BatchHeader;
+    use std::path::Path;
 
     #[test]
     fn a_claim_is_a_control_batch_that_is_read_back() {
@@ -98,6 +113,46 @@ mod tests {
         batch.check_crc().expect("sound");
         assert!(batch.header().is_control() && !batch.header().is_transactional());
         assert_eq!(decode(&batch), Some(CoordinatorEpoch(7)));
+    }
+
+    #[test]
+    fn a_search_goes_back_to_the_newest_claim_unless_it_is_ended() {
+        let options = DataDirOptions {
+            cluster_id: "c".into(),
+            node_id: 1,
+            new_directory_id: uuid::Uuid::from_u128(1),
+            descriptors_max: 10,
+        };
+        let data = DataDir::open(SimDisk::new(1), Path::new("data"), &options).expect("a new disk");
+        let name = LogName { topic_id: uuid::Uuid::from_u128(2), partition: 0 };
+        let (mut log, _) = Log::open(&data, name, LogConfig::default(), 0).expect("a new log");
+        let mut append = |mut bytes: Vec<u8>| {
+            records::set_base_offset(&mut bytes, log.end());
+            let header = BatchHeader::parse(&bytes).expect("a batch");
+            log.append(&bytes, &[header], 0).expect("there is room");
+            log.end()
+        };
+        append(encode(CoordinatorEpoch(6), 0));
+        append(encode(CoordinatorEpoch(7), 0));
+        let mut end = 0;
+        while end < 4 * SEARCH_OFFSETS {
+            let mut data = BatchBuilder::new();
+            (0..500).for_each(|_| data.push(0, None, Some(b"x"), &[]).expect("small"));
+            end = append(data.build());
+        }
+        let reader = log.reader();
+        let mut asked = 0;
+        let mut search = |reads_max: usize| {
+            asked = 0;
+            newest(&reader, (0, end), &mut || {
+                asked += 1;
+                asked <= reads_max
+            })
+        };
+        assert_eq!(search(usize::MAX).expect("it can be read"), Some(CoordinatorEpoch(7)));
+        let error = search(2).expect_err("it was ended").to_string();
+        assert!(error.contains("interrupted"), "{error}");
+        assert_eq!(asked, 3, "once for each read");
     }
 
     #[test]

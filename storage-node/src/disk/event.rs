@@ -114,12 +114,20 @@ impl OpenFailure {
 /// See [`Event::Opened`].
 pub(crate) struct Opened {
     pub(crate) open: Open,
-    pub(crate) result: Result<(Log, RecoveryReport), OpenFailure>,
+    pub(crate) result: Result<OpenedLog, OpenFailure>,
+}
+
+/// A log that is open.
+pub(crate) struct OpenedLog {
+    pub(crate) log: Log,
+    pub(crate) report: RecoveryReport,
+    /// The newest claim of a coordinator in a log of an internal topic, or why it cannot be read.
+    pub(crate) claim: Result<Option<CoordinatorEpoch>, String>,
 }
 
 impl std::fmt::Debug for Opened {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Opened({}, {:?})", self.open.id, self.result.as_ref().map(|(_, report)| report))
+        write!(f, "Opened({}, {:?})", self.open.id, self.result.as_ref().map(|opened| &opened.report))
     }
 }
 
@@ -128,7 +136,8 @@ impl std::fmt::Debug for Opened {
 pub(crate) struct DropCopy {
     pub(crate) id: TopicPartition,
     pub(crate) delete: bool,
-    pub(crate) done: oneshot::Sender<()>,
+    /// Whether the log was closed cleanly, or nothing is left of it if it was to be deleted.
+    pub(crate) done: oneshot::Sender<bool>,
 }
 
 /// See [`Event::Produce`].

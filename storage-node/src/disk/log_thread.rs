@@ -21,7 +21,7 @@ use storage_node_core::{DeleteRecordsError, Input, ProduceError};
 use tokio::sync::oneshot;
 
 use crate::clock::Clock;
-use crate::disk::event::{DescribeFollowers, DropCopy, Event, FollowersOf, Open, Opened};
+use crate::disk::event::{DescribeFollowers, DropCopy, Event, FollowersOf, Open, Opened, OpenedLog};
 use crate::disk::event_queue::EventQueue;
 use crate::disk::health::DiskHealth;
 use crate::disk::housekeeping::{Housekeeping, HousekeepingLimits};
@@ -331,7 +331,7 @@ impl Running {
     fn on_opened(&mut self, opened: Opened) {
         let Some(Opened { open, result }) = self.opener.take(opened) else { return };
         let Open { id, settings, epoch, closed, done, is_short: _ } = open;
-        let (log, report) = match result {
+        let OpenedLog { log, report, claim } = match result {
             Ok(opened) => opened,
             Err(failure) => {
                 self.thread.metrics.on_log_failed();
@@ -367,7 +367,7 @@ impl Running {
         let thread = &self.thread;
         let mut slot = Slot::new(
             thread.me,
-            log,
+            (log, claim),
             Arc::clone(&shared),
             (thread.clock, self.housekeeping.append_clock(), self.space.gate()),
             thread.metrics.clone(),
@@ -408,7 +408,7 @@ impl Running {
             if let Err(error) = &closed {
                 tracing::error!(partition = %id, %error, delete, "cannot close the log cleanly");
             }
-            _ = done.send(());
+            _ = done.send(closed.is_ok());
             closed.ok().flatten()
         });
         detached.into_iter().flatten().for_each(|log| self.remover.remove(Doomed::Log(log), 0));
@@ -417,16 +417,15 @@ impl Running {
     /// A copy whose log could not be opened goes with its topic all the same.
     fn drop_unopened(&self, drop_copy: DropCopy) {
         let DropCopy { id, delete, done } = drop_copy;
-        if delete {
-            match self.thread.data.detach(log_name(id)) {
-                Ok(log) => self.remover.remove(Doomed::Log(log), 0),
-                Err(error) => tracing::error!(
-                    partition = %id, path = %self.thread.data.path().join(id.to_string()).display(), %error,
-                    "cannot remove a log that could not be opened; remove it when the disk works again"
-                ),
-            }
+        let detached = delete.then(|| self.thread.data.detach(log_name(id))).transpose();
+        if let Err(error) = &detached {
+            tracing::error!(
+                partition = %id, path = %self.thread.data.path().join(id.to_string()).display(), %error,
+                "cannot remove a log that could not be opened; remove it when the disk works again"
+            );
         }
-        _ = done.send(());
+        _ = done.send(detached.is_ok());
+        detached.into_iter().flatten().for_each(|log| self.remover.remove(Doomed::Log(log), 0));
     }
 
     /// Tells every copy whose waiters' time is up.

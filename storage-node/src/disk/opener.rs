@@ -10,13 +10,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
-use log_engine::{DataDir, Log, OpenError, RecoveryProgress, RecoveryReport};
+use log_engine::{DataDir, Log, OpenError, RecoveryProgress};
 use parking_lot::Mutex;
-use proto_types::ids::TopicPartition;
+use proto_types::ids::{CoordinatorEpoch, TopicPartition};
 use storage_node_core::FlushMode;
 
 use crate::clock::Clock;
-use crate::disk::event::{Event, Open, OpenFailure, Opened};
+use crate::disk::claim;
+use crate::disk::event::{Event, Open, OpenFailure, Opened, OpenedLog};
 use crate::disk::event_queue::EventQueue;
 use crate::disk::health::DiskHealth;
 use crate::disk::housekeeping::AppendClock;
@@ -193,7 +194,7 @@ impl Shared {
         self.parts.health.failure().or_else(stopping)
     }
 
-    fn open(&self, open: &Open) -> Result<(Log, RecoveryReport), OpenFailure> {
+    fn open(&self, open: &Open) -> Result<OpenedLog, OpenFailure> {
         let parts = &self.parts;
         let mut watch = |progress: RecoveryProgress| {
             parts.health.on_opening(open.id, parts.clock.monotonic());
@@ -213,15 +214,31 @@ impl Shared {
                 let reason = format!("records up to offset {end} are gone that found no space on the disk");
                 Err(OpenFailure { reason, damaged: true })
             }
-            Some(_) | None => Ok((log, report)),
+            Some(_) | None => {
+                let claim = match open.settings.is_internal() {
+                    true => self.newest_claim(open.id, &log),
+                    false => Ok(None),
+                };
+                Ok(OpenedLog { log, report, claim })
+            }
         }
+    }
+
+    /// Searches the log for the newest claim of a coordinator.
+    fn newest_claim(&self, id: TopicPartition, log: &Log) -> Result<Option<CoordinatorEpoch>, String> {
+        let mut go_on = || {
+            self.parts.health.on_opening(id, self.parts.clock.monotonic());
+            self.refusal().is_none()
+        };
+        let found = claim::newest(&log.reader(), (log.start(), log.end()), &mut go_on);
+        found.map_err(|error| error.to_string())
     }
 }
 
 /// Closes a log that came too late.
 fn refuse_opened(Opened { open, result }: Opened, reason: &str) {
-    if let Ok((log, _)) = result
-        && let Err(error) = log.close()
+    if let Ok(opened) = result
+        && let Err(error) = opened.log.close()
     {
         tracing::warn!(partition = %open.id, %error, "cannot close a log that is not needed any more");
     }

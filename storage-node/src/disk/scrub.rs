@@ -223,6 +223,8 @@ impl<C: Copies> Scrubber<C> {
 fn is_damage(error: &ReadError) -> bool {
     match error {
         ReadError::Damaged { .. } => true,
+        // The records are not in the seal: the next look may be able to read it, and a start does not go on without.
+        ReadError::Io(error) if log_engine::is_seal(&error.path) => false,
         ReadError::Io(error) => {
             let kind = error.source.kind();
             // EIO has no kind of its own.
@@ -245,6 +247,9 @@ mod tests {
         assert!(is_damage(&io(io::ErrorKind::NotFound.into())));
         assert!(!is_damage(&io(io::Error::from_raw_os_error(24))), "too many open files");
         assert!(!is_damage(&io(io::ErrorKind::StorageFull.into())));
+        let path = "00000000000000000000.seal".into();
+        let of_seal = log_engine::FileError { action: "read", path, source: io::Error::from_raw_os_error(5) };
+        assert!(!is_damage(&ReadError::Io(of_seal)), "the records are not there");
         let damaged = ReadError::Damaged { reason: "x".into(), path: "x.log".into(), position: 0 };
         assert!(is_damage(&damaged));
     }

@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 use log_engine::{AppendError, DetachedLog, FlushDone, FlushHandle, Log, LogError};
-use proto_types::ids::{LeaderEpoch, Millis, NodeId, Offset};
+use proto_types::ids::{CoordinatorEpoch, LeaderEpoch, Millis, NodeId, Offset};
 use records::{BatchHeader, TimestampType};
 use storage_node_core::{
     Acks, Action, DeleteRecordsError, Input, Isolation, LogFacts, ProduceError, Produced, ProducerStamp,
@@ -96,10 +96,10 @@ pub(crate) struct Slot {
 }
 
 impl Slot {
-    /// Takes over an open log.
+    /// Takes over an open log, and the newest claim of a coordinator in it if it is of an internal topic.
     pub(crate) fn new(
         me: NodeId,
-        mut log: Log,
+        (mut log, claim): (Log, Result<Option<CoordinatorEpoch>, String>),
         shared: Arc<Shared>,
         (clock, append_clock, space): (Clock, AppendClock, Arc<SpaceGate>),
         metrics: PartitionMetrics,
@@ -108,10 +108,7 @@ impl Slot {
         let settings = shared.settings.load_full();
         log.settle_dropped(settings.compacted);
         let (start, flushed, end) = (Offset(log.start()), Offset(log.flushed()), Offset(log.end()));
-        let shard = match settings.is_internal() {
-            true => ShardState::recover(&log, &shared),
-            false => ShardState::default(),
-        };
+        let shard = ShardState::begin(claim, &shared);
         Self {
             replica: Replica::new(me, settings.replica, start, flushed, end),
             log,

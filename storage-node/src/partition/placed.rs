@@ -1,28 +1,47 @@
 //! Which data directory each copy lies in when a node starts.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use log_engine::{DataDir, FileError};
 use proto_types::ids::TopicPartition;
 
 use crate::disk::log_thread::partition_of;
 
+/// Where the copies of a node are. Directories are given by their places in the configuration.
+#[derive(Debug, Default)]
+pub(super) struct Placed {
+    /// The directory of each copy.
+    pub(super) directories: HashMap<TopicPartition, usize>,
+    /// The directories of those that lie in several. Which of them is newer nobody knows, so none is opened.
+    pub(super) in_doubt: BTreeMap<TopicPartition, Vec<usize>>,
+}
+
 /// The data directory of each copy. One whose folder is gone belongs where it was: another directory, which never had it, would
 /// take it for new and let it lead without its records.
-pub(super) fn where_copies_are(directories: &[DataDir]) -> Result<HashMap<TopicPartition, usize>, FileError> {
+pub(super) fn where_copies_are(directories: &[DataDir]) -> Result<Placed, FileError> {
     log_engine::settle_moves(directories)?;
-    let mut placed = HashMap::new();
+    let mut placed = Placed::default();
     for (place, data) in directories.iter().enumerate() {
         for name in data.list()? {
-            let first = *placed.entry(partition_of(name)).or_insert(place);
+            let id = partition_of(name);
+            let first = *placed.directories.entry(id).or_insert(place);
             if first != place {
-                tracing::error!(partition = %name, "two data directories hold a copy; the first one counts");
+                placed.in_doubt.entry(id).or_insert_with(|| vec![first]).push(place);
             }
         }
     }
+    for (id, places) in &placed.in_doubt {
+        let folders: Vec<_> =
+            places.iter().map(|&place| directories[place].path().join(id.to_string())).collect();
+        tracing::error!(
+            partition = %id, ?folders,
+            "several data directories have a copy, and no move explains it: it stays offline until the node is started with one \
+             of the folders only (docs/damage.md)"
+        );
+    }
     for (place, data) in directories.iter().enumerate() {
         for name in data.known_logs() {
-            placed.entry(partition_of(name)).or_insert_with(|| {
+            placed.directories.entry(partition_of(name)).or_insert_with(|| {
                 tracing::error!(
                     partition = %name, directory = %data.path().display(), "the folder of a copy is gone"
                 );

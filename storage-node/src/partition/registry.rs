@@ -5,13 +5,14 @@
 //! failed, so that clients get a storage error and not a wrong answer; [`Partitions::reopen_failed`] tries it again. So it
 //! does with one that has met a full disk. One that takes long to open is listed so until it is open (`open`).
 
+mod drop;
 mod lost_disk;
 mod moves;
 mod open;
 mod reopen;
 mod repair;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
@@ -35,7 +36,7 @@ use crate::clock::Clock;
 use crate::directories::OfflineDirectory;
 use crate::disk::HousekeepingLimits;
 use crate::disk::cleaner::{Cleaner, CleanerMetrics, CleanerSettings};
-use crate::disk::event::{DropCopy, Event, FollowersOf, LedPartition};
+use crate::disk::event::{Event, FollowersOf, LedPartition};
 use crate::disk::event_queue::{EventQueue, QueueLimits};
 use crate::disk::health::{DiskHealth, StallWatch};
 use crate::disk::log_thread::LogThread;
@@ -130,6 +131,8 @@ pub(crate) struct Partitions {
     copies: RwLock<HashMap<TopicPartition, Copy>>,
     /// In which directory each copy lies, those included that are not open.
     placed: Mutex<HashMap<TopicPartition, usize>>,
+    /// Copies that lie in several directories, each with those.
+    in_doubt: Mutex<BTreeMap<TopicPartition, Vec<usize>>>,
     /// Copies that must be in a directory that could not be opened.
     offline: Mutex<BTreeSet<TopicPartition>>,
     /// Copies whose records are known to be damaged.
@@ -208,7 +211,6 @@ impl Partitions {
         let aside = repair::logs_aside(directories.iter().map(|directory: &Directory| &directory.data))
             .map_err(std::io::Error::other)?;
         let copies = RwLock::default();
-        let placed = Mutex::new(placed);
         let lost_missed = watch::Sender::new(!config.replaces_lost_disk);
         let healthy = watch::Sender::new(true);
         let cleaner = Cleaner::new(config.clock, config.cleaner_metrics.clone());
@@ -217,7 +219,8 @@ impl Partitions {
             directories,
             read_pool,
             copies,
-            placed,
+            placed: Mutex::new(placed.directories),
+            in_doubt: Mutex::new(placed.in_doubt),
             offline: Mutex::default(),
             damaged: Mutex::default(),
             lost_missed,
@@ -338,7 +341,7 @@ impl Partitions {
             (copy_changes(image, delta, self.config.node, &copies), settings_changed)
         };
         let opening = FuturesUnordered::new();
-        let mut done = Vec::new();
+        let (mut done, mut dropping) = (Vec::new(), Vec::new());
         // Which of its changes came first the image does not tell. What was decided under one minimum of in-sync replicas must
         // not be carried out under a smaller one.
         for &id in &settings_changed {
@@ -350,12 +353,16 @@ impl Partitions {
                 CopyChange::Open(local) if self.is_offline(local.id) || self.is_late(local.id) => {
                     self.copies.write().insert(local.id, Copy::Failed);
                 }
+                CopyChange::Open(local) if self.is_in_doubt(local.id) => {
+                    self.config.metrics.on_log_failed();
+                    self.copies.write().insert(local.id, Copy::Failed);
+                }
                 CopyChange::Open(local) => opening.push(self.begin_open(image, &local).await),
                 CopyChange::GoOn(local) => match self.get(local.id) {
                     Lookup::Open(handle) => done.push(self.change_epoch(&handle, &local).await),
                     Lookup::Failed | Lookup::Absent => {}
                 },
-                CopyChange::Drop(id) => done.extend(self.begin_drop(id, image).await),
+                CopyChange::Drop(id) => dropping.extend(self.begin_drop(id, image).await),
             }
         }
         for id in settings_changed {
@@ -365,6 +372,9 @@ impl Partitions {
         for done in done {
             // A thread that ended does nothing any more, which is what is waited for.
             drop(done.await);
+        }
+        for dropping in dropping {
+            self.finish_drop(dropping).await;
         }
         if !self.has_applied.swap(true, Ordering::Relaxed) {
             self.name_strays(image);
@@ -447,29 +457,6 @@ impl Partitions {
         let event = Event::NewEpoch { id: local.id, epoch: new_epoch(&local.state), done };
         self.send(handle.directory(), event).await;
         receiver
-    }
-
-    /// The copy does not belong here any more. Its files go only if the topic is known to be gone or placed elsewhere,
-    /// which is what the image says.
-    async fn begin_drop(&self, id: TopicPartition, image: &ClusterImage) -> Option<oneshot::Receiver<()>> {
-        let copy = self.copies.write().remove(&id)?;
-        tracing::info!(partition = %id, index = %image.index(), "drop a partition copy");
-        if self.is_late(id) {
-            // It goes when it has come up.
-            return None;
-        }
-        let placed = self.placed.lock().remove(&id);
-        let directory = match copy {
-            Copy::Open { handle, .. } => handle.directory(),
-            // What is left of it goes too.
-            Copy::Failed => placed?,
-        };
-        self.damaged.lock().remove(&id);
-        self.retries.forget(id);
-        self.moves.cancel(id);
-        let (done, receiver) = oneshot::channel();
-        self.send(directory, Event::Drop(DropCopy { id, delete: true, done })).await;
-        Some(receiver)
     }
 
     fn change_settings(

@@ -4,6 +4,8 @@
 
 use super::*;
 
+#[path = "registry/drop_tests.rs"]
+mod drop_tests;
 #[path = "registry/moves_tests.rs"]
 mod moves_tests;
 

@@ -1,4 +1,5 @@
-//! A disk for tests whose syncs and removals of some files, and looks into some directories, wait until they are let go.
+//! A disk for tests whose syncs and removals of some files, and looks into some directories, wait until they are let go; its
+//! reads of them do if they are to.
 
 use std::io;
 use std::path::Path;
@@ -18,13 +19,19 @@ struct Gate {
 #[derive(Default)]
 struct Held {
     text: Option<String>,
+    /// Reads wait too.
+    reads: bool,
     waiting: usize,
 }
 
 impl Gate {
     fn pass(&self, path: &str) {
+        self.pass_if(path, |_| true);
+    }
+
+    fn pass_if(&self, path: &str, waits: impl Fn(&Held) -> bool) {
         let mut held = self.held.lock();
-        while held.text.as_ref().is_some_and(|text| path.contains(text)) {
+        while waits(&held) && held.text.as_ref().is_some_and(|text| path.contains(text)) {
             held.waiting += 1;
             self.opened.wait(&mut held);
             held.waiting -= 1;
@@ -54,9 +61,17 @@ impl StallingDisk {
         self.gate.held.lock().text = Some(text.to_owned());
     }
 
+    /// The same, and reads of such files.
+    pub(crate) fn stall_with_reads(&self, text: &str) {
+        let mut held = self.gate.held.lock();
+        (held.text, held.reads) = (Some(text.to_owned()), true);
+    }
+
     /// Lets everything go.
     pub(crate) fn release(&self) {
-        self.gate.held.lock().text = None;
+        let mut held = self.gate.held.lock();
+        (held.text, held.reads) = (None, false);
+        drop(held);
         self.gate.opened.notify_all();
     }
 
@@ -110,6 +125,7 @@ impl Disk for StallingDisk {
 
 impl DiskFile for StallingFile {
     fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+        self.gate.pass_if(&self.path, |held| held.reads);
         self.inner.read_at(buf, offset)
     }
 

@@ -4,7 +4,6 @@ use super::{Batch, Slot, Waiting};
 use crate::disk::claim;
 use crate::disk::event::AppendToShard;
 use crate::partition::handle::Shared;
-use log_engine::Log;
 use proto_types::coordinator_api::{ShardAppended, ShardLogError};
 use proto_types::ids::{CoordinatorEpoch, Offset};
 use records::BatchHeader;
@@ -49,15 +48,14 @@ impl ShardState {
         self.last = None;
     }
 
-    /// Reads the fence out of the log of an internal topic.
-    pub(super) fn recover(log: &Log, shared: &Shared) -> Self {
-        match claim::newest(&log.reader(), log.start(), log.end()) {
+    /// The newest claim in the log of an internal topic is the fence; other logs have none.
+    pub(super) fn begin(claim: Result<Option<CoordinatorEpoch>, String>, shared: &Shared) -> Self {
+        match claim {
             Ok(fence) => {
                 shared.fence.raise(fence);
                 Self::default()
             }
-            Err(error) => {
-                let reason = error.to_string();
+            Err(reason) => {
                 // If it is for damage the copy goes offline, and another node leads the shard.
                 shared.scrub.suspect(shared.id);
                 tracing::error!(partition = %shared.id, reason, "the newest claim of a coordinator cannot be read");

@@ -104,8 +104,9 @@ impl Partitions {
         for opening in opening {
             let (id, topic) = (opening.id, &opening.settings.topic_name);
             tracing::warn!(partition = %id, %topic, "the log takes long to open; the node goes on without it meanwhile");
-            self.copies.write().insert(id, Copy::Failed);
+            // Whoever finds it failed must find it late.
             self.late.ids.lock().insert(id);
+            self.copies.write().insert(id, Copy::Failed);
             self.late.opening.lock().push(opening);
         }
     }
@@ -189,9 +190,9 @@ impl Partitions {
         self.take(end);
         self.late.ids.lock().remove(&id);
         if wanted.is_none()
-            && let Some(dropped) = self.begin_drop(id, image).await
+            && let Some(dropping) = self.begin_drop(id, image).await
         {
-            drop(dropped.await);
+            self.finish_drop(dropping).await;
         }
     }
 }
