@@ -6,18 +6,19 @@ use crate::kafka;
 use crate::shell::program;
 use crate::subject::Shape;
 
-/// What is run with `sh`, with `$K` for the folder of the tools, `$B` for the cluster and `$T` for a topic of the test, and
+/// What is run with `bash`, where a pipe fails with any of its programs, with `$K` for the folder of the tools, `$B` for the cluster and `$T` for a topic of the test, and
 /// what its output must end with.
 const TESTS: &[(&str, &str, &str)] = &[
     (
         "topics",
         "$K/kafka-topics.sh --bootstrap-server $B --create --topic $T --partitions 2 --config retention.ms=3600000 &&
          $K/kafka-topics.sh --bootstrap-server $B --alter --topic $T --partitions 3 &&
-         $K/kafka-topics.sh --bootstrap-server $B --describe --topic $T >$T.described && cat $T.described
+         $K/kafka-topics.sh --bootstrap-server $B --describe --topic $T >$T.described && cat $T.described &&
          grep -q 'PartitionCount: 3.*retention.ms=3600000' $T.described && rm $T.described &&
          $K/kafka-topics.sh --bootstrap-server $B --delete --topic $T &&
-         $K/kafka-topics.sh --bootstrap-server $B --list | grep -cx $T",
-        "0",
+         $K/kafka-topics.sh --bootstrap-server $B --list >$T.listed && ! grep -x $T $T.listed && rm $T.listed &&
+         echo it is gone",
+        "it is gone",
     ),
     (
         "configs_of_topics",
@@ -25,8 +26,9 @@ const TESTS: &[(&str, &str, &str)] = &[
          $K/kafka-configs.sh --bootstrap-server $B --alter --topic $T --add-config max.message.bytes=2000 &&
          $K/kafka-configs.sh --bootstrap-server $B --describe --topic $T | grep -o 'max.message.bytes=2000 sensitive=false' &&
          $K/kafka-configs.sh --bootstrap-server $B --alter --topic $T --delete-config max.message.bytes &&
-         $K/kafka-configs.sh --bootstrap-server $B --describe --topic $T | grep -c max.message.bytes",
-        "0",
+         $K/kafka-configs.sh --bootstrap-server $B --describe --topic $T >$T.described &&
+         ! grep max.message.bytes $T.described && rm $T.described && echo it is gone",
+        "it is gone",
     ),
     (
         "configs_of_brokers",
@@ -55,8 +57,9 @@ const TESTS: &[(&str, &str, &str)] = &[
          $K/kafka-consumer-groups.sh --bootstrap-server $B --describe --group $T 2>/dev/null | grep -o \"$T *0 *4 *4 *0 \" &&
          $K/kafka-consumer-groups.sh --bootstrap-server $B --reset-offsets --to-earliest --execute --group $T --topic $T &&
          $K/kafka-consumer-groups.sh --bootstrap-server $B --delete --group $T &&
-         $K/kafka-consumer-groups.sh --bootstrap-server $B --list | grep -cx $T",
-        "0",
+         $K/kafka-consumer-groups.sh --bootstrap-server $B --list >$T.listed && ! grep -x $T $T.listed && rm $T.listed &&
+         echo it is gone",
+        "it is gone",
     ),
     (
         "get_offsets",
@@ -96,10 +99,14 @@ const TESTS: &[(&str, &str, &str)] = &[
     ),
     (
         "verifiable_producer_and_consumer",
-        "$K/kafka-verifiable-producer.sh --bootstrap-server $B --topic $T --max-messages 500 --acks -1 | tail -1 &&
+        // What was confirmed is what is read, value by value and each where it was said to be.
+        "$K/kafka-verifiable-producer.sh --bootstrap-server $B --topic $T --max-messages 500 --acks -1 >$T.sent &&
          $K/kafka-verifiable-consumer.sh --bootstrap-server $B --topic $T --group-id $T --max-messages 500 \
-           --reset-policy earliest | grep -o 'records_consumed\",\"count\":500'",
-        "records_consumed\",\"count\":500",
+           --reset-policy earliest --verbose >$T.read &&
+         grep producer_send_success $T.sent | sed -E 's/.*\"value\":\"([0-9]*)\".*\"offset\":([0-9]*).*/\\1 \\2/' | sort >$T.acked &&
+         grep record_data $T.read | sed -E 's/.*\"value\":\"([0-9]*)\".*\"offset\":([0-9]*).*/\\1 \\2/' | sort >$T.consumed &&
+         cmp $T.acked $T.consumed && wc -l <$T.acked && rm $T.sent $T.read $T.acked $T.consumed",
+        "500",
     ),
     (
         "producer_and_consumer_perf_test",
@@ -108,13 +115,26 @@ const TESTS: &[(&str, &str, &str)] = &[
         " 20000",
     ),
     (
-        // Of what it tests, access rights alone may be there or not. (`newtopic` is its own.)
+        // All that it tests but access rights, which may be there or not: the next one wants them.
         "client_compatibility",
-        "try() { $K/kafka-client-compatibility.sh --bootstrap-server $B --topic $T-$1 --offsets-for-times-supported true \
+        "exec 9>newtopic.lock; flock 9
+         $K/kafka-topics.sh --bootstrap-server $B --delete --if-exists --topic newtopic
+         try() { $K/kafka-client-compatibility.sh --bootstrap-server $B --topic $T-$1 --offsets-for-times-supported true \
            --cluster-id-supported true --expect-record-too-large-exception false --num-cluster-nodes 1 \
            --create-topics-supported true --describe-acls-supported $1 --describe-configs-supported true \
            --idempotent-producer-supported true; }; try true ||
          { $K/kafka-topics.sh --bootstrap-server $B --delete --topic newtopic && try false; }",
+        "SUCCESS.",
+    ),
+    (
+        // `newtopic` is a name in its own text, of which there is one at a time.
+        "client_compatibility_with_access_rights",
+        "exec 9>newtopic.lock; flock 9
+         $K/kafka-topics.sh --bootstrap-server $B --delete --if-exists --topic newtopic
+         $K/kafka-client-compatibility.sh --bootstrap-server $B --topic $T --offsets-for-times-supported true \
+           --cluster-id-supported true --expect-record-too-large-exception false --num-cluster-nodes 1 \
+           --create-topics-supported true --describe-acls-supported true --describe-configs-supported true \
+           --idempotent-producer-supported true",
         "SUCCESS.",
     ),
 ];
@@ -136,19 +156,20 @@ pub(super) const SUITE: Suite = Suite {
     command: |test, bootstrap| {
         let script = TESTS.iter().find(|(name, ..)| *name == test).map_or("false", |(_, script, _)| script);
         let folder = kafka_scripts()?;
-        let mut command = program("sh");
-        command.args(["-c", script]).env("K", folder.join("bin")).current_dir(folder);
+        let mut command = program("bash");
+        command.args(["-o", "pipefail", "-c", script]).env("K", folder.join("bin")).current_dir(folder);
         command.env("B", bootstrap).env("T", topic(test));
         Ok(command)
     },
-    judge: |test, _success, output| {
+    judge: |test, success, output| {
         let wanted = TESTS.iter().find(|(name, ..)| *name == test).map_or("", |(.., wanted)| wanted);
         let wanted = wanted.replace("$T", &topic(test));
-        if output.trim_end_matches('\n').ends_with(&wanted) {
+        if success && output.trim_end_matches('\n').ends_with(&wanted) {
             return Outcome::Passed;
         }
         let last: Vec<&str> = output.lines().rev().take(2).collect();
-        Outcome::Failed(format!("wanted {wanted:?} at the end of {:?}", last.join(" | ")))
+        let how = if success { "" } else { "success and " };
+        Outcome::Failed(format!("wanted {how}{wanted:?} at the end of {:?}", last.join(" | ")))
     },
 };
 
