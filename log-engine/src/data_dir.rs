@@ -21,15 +21,16 @@ use crate::lost_disk::REPLACES_LOST_DISK;
 use crate::relocate;
 use crate::seal::SealQueue;
 
-pub(crate) const META_FILE: &str = "meta.properties";
+mod meta;
+
+pub(crate) use meta::{META_FILE, Meta};
+
 const LOCK_FILE: &str = ".lock";
 const CLEAN_FILE: &str = "clean-shutdown";
 /// Holds the id of the machine's run in which the directory was last opened.
 const BOOT_FILE: &str = "boot-id";
 pub(crate) const DELETED_SUFFIX: &str = ".deleted";
 pub(crate) const TMP_SUFFIX: &str = ".tmp";
-/// A real one has five short lines.
-const META_BYTES_MAX: u64 = 64 << 10;
 const BOOT_BYTES_MAX: u64 = 4 << 10;
 
 /// How a data directory is opened.
@@ -58,7 +59,7 @@ struct Inner {
     /// Set when a log could not be written: the next start must not believe in a clean stop.
     unclean: AtomicBool,
     descriptors: Arc<Descriptors>,
-    ends: FlushedEnds,
+    ends: Arc<FlushedEnds>,
     seals: SealQueue,
     cleaned: CleanedEnds,
     dropped: CleanedEnds,
@@ -97,21 +98,26 @@ impl DataDir {
         }
         let last_written_ms = disk.modified_ms(&path.join(flushed_ends::FILE_NAME)).ok().flatten();
         let was_clean = consume_clean_marker(disk.as_ref(), path)?;
-        let ends = FlushedEnds::open(disk.clone(), path, is_new)?;
-        let directory_id = match meta {
-            Some(meta) => meta.directory_id,
-            None => Meta::write(disk.as_ref(), path, options)?,
+        let ends = Arc::new(FlushedEnds::open(disk.clone(), path, is_new)?);
+        let meta = match meta {
+            Some(meta) => meta,
+            None => {
+                let meta = Meta::new(options);
+                meta.write(disk.as_ref(), path)?;
+                meta
+            }
         };
+        meta::add_checksum(disk.as_ref(), path, &meta);
         remove_leftovers(disk.as_ref(), path)?;
         relocate::remove_unfinished(disk.as_ref(), path, &ends)?;
         let logs = list_logs(disk.as_ref(), path)?;
         let cleaned = CleanedEnds::open(disk.clone(), path, &logs)?;
-        let dropped = CleanedEnds::open_dropped(disk.clone(), path, &logs)?;
+        let dropped = CleanedEnds::open_dropped(disk.clone(), path, &logs, (&ends, is_new))?;
         let descriptors = Descriptors::new(disk.clone(), options.descriptors_max);
         let inner = Inner {
             disk,
             path: path.to_owned(),
-            directory_id,
+            directory_id: meta.directory_id,
             was_clean: was_clean || is_new,
             last_written_ms,
             unclean: AtomicBool::new(false),
@@ -336,62 +342,4 @@ fn remove_leftovers(disk: &dyn Disk, path: &Path) -> Result<(), FileError> {
         }
     }
     Ok(())
-}
-
-/// The content of `meta.properties`.
-struct Meta {
-    cluster_id: String,
-    node_id: i32,
-    directory_id: Uuid,
-}
-
-impl Meta {
-    fn read(disk: &dyn Disk, dir: &Path) -> Result<Meta, DataDirError> {
-        let damaged = |reason: String| DataDirError::Damaged { path: dir.to_owned(), reason };
-        let bytes = read_file(disk, &dir.join(META_FILE), META_BYTES_MAX)?;
-        let text = String::from_utf8(bytes.unwrap_or_default())
-            .map_err(|_| damaged(format!("{META_FILE} is not text")))?;
-        let value = |key: &str| {
-            let line = text.lines().find_map(|l| l.split_once('=').filter(|(k, _)| k.trim() == key));
-            line.map(|(_, v)| v.trim()).ok_or_else(|| damaged(format!("{META_FILE} has no {key}")))
-        };
-        if value("version")? != "1" {
-            return Err(damaged(format!("{META_FILE} has an unknown version")));
-        }
-        let node_id = value("node.id")?;
-        let directory_id = value("directory.id")?;
-        Ok(Meta {
-            cluster_id: value("cluster.id")?.to_owned(),
-            node_id: node_id.parse().map_err(|_| damaged(format!("node.id '{node_id}' is not a number")))?,
-            directory_id: Uuid::parse_str(directory_id)
-                .map_err(|_| damaged(format!("directory.id '{directory_id}' is not a UUID")))?,
-        })
-    }
-
-    fn check(&self, path: &Path, options: &DataDirOptions) -> Result<(), DataDirError> {
-        if self.cluster_id != options.cluster_id {
-            return Err(DataDirError::OtherCluster {
-                path: path.to_owned(),
-                expected: options.cluster_id.clone(),
-                found: self.cluster_id.clone(),
-            });
-        }
-        if self.node_id != options.node_id {
-            return Err(DataDirError::OtherNode {
-                path: path.to_owned(),
-                expected: options.node_id,
-                found: self.node_id,
-            });
-        }
-        Ok(())
-    }
-
-    fn write(disk: &dyn Disk, path: &Path, options: &DataDirOptions) -> Result<Uuid, FileError> {
-        let text = format!(
-            "version=1\ncluster.id={}\nnode.id={}\ndirectory.id={}\n",
-            options.cluster_id, options.node_id, options.new_directory_id
-        );
-        write_file(disk, path, META_FILE, text.as_bytes())?;
-        Ok(options.new_directory_id)
-    }
 }

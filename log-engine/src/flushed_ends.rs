@@ -11,10 +11,14 @@
 //! The file holds room for as many records again, so that on a full disk logs can still be cut and deleted; where there is none
 //! for a new file, at a start or when the file has grown, the old one serves on.
 //!
+//! It also tells how often the file of what compaction has dropped was written (`compact::cleaned_ends`), so that an older
+//! version of that is not taken for the last. This too is a lower bound, written with the next round.
+//!
 //! ```text
 //! header  "WEIRENDS" | version u16 = 1 | lost u8 | untold u8 | records that follow u32 | zeros | crc u32     64 bytes
 //! record  topic id 16 | partition i32 | kind u8 | snapshot u8 | zeros 2 | start i64 | flushed end i64 | active base i64 |
 //!         index entries u32 | time index entries u32 | zeros 4 | crc u32                     64 bytes, big-endian
+//!         of kind 3 (what was dropped): zeros 20 | kind u8 | zeros 3 | generation u64 | zeros 28 | crc u32
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -75,6 +79,9 @@ pub(crate) struct FlushedEnds {
 struct State {
     ends: BTreeMap<LogName, FlushedEnd>,
     dirty: BTreeSet<LogName>,
+    /// Of the file of what was dropped; 0 if it was never written.
+    dropped_generation: u64,
+    is_generation_dirty: bool,
     file: Arc<dyn DiskFile>,
     records: u64,
     /// There was no room for a new file: the next one is not tried before the file has so many records.
@@ -97,6 +104,7 @@ enum Loss {
 /// What a file says.
 pub(crate) struct Stored {
     pub(crate) ends: BTreeMap<LogName, FlushedEnd>,
+    pub(crate) dropped_generation: u64,
     /// Others may have been known once.
     loss: Loss,
     /// Records that were written together with the header.
@@ -105,6 +113,13 @@ pub(crate) struct Stored {
     added: Vec<u8>,
     /// Fewer records are left than there were from the first.
     cut_short: bool,
+}
+
+/// What is to be in a new file.
+struct Known<'a> {
+    ends: &'a BTreeMap<LogName, FlushedEnd>,
+    dropped_generation: u64,
+    loss: Loss,
 }
 
 /// Why there is no new file, or none that is sure to stay.
@@ -135,14 +150,15 @@ impl FlushedEnds {
             true => None,
             false => read(disk.as_ref(), &dir.join(FILE_NAME))?,
         };
-        let (ends, loss) = match &found {
-            Some(found) => (found.ends.clone(), found.loss),
-            None => (BTreeMap::new(), if new_directory { Loss::Never } else { Loss::Untold }),
+        let (ends, dropped_generation, loss) = match &found {
+            Some(found) => (found.ends.clone(), found.dropped_generation, found.loss),
+            None => (BTreeMap::new(), 0, if new_directory { Loss::Never } else { Loss::Untold }),
         };
+        let known = Known { ends: &ends, dropped_generation, loss };
         // To one that is cut short nothing can be added: it would look whole.
         let serves = found.filter(|found| !found.cut_short);
         let room = if serves.is_some() { Room::Needed } else { Room::Wished };
-        let ((file, records), broken) = match (write_anew(disk.as_ref(), dir, &ends, loss, room), serves) {
+        let ((file, records), broken) = match (write_anew(disk.as_ref(), dir, &known, room), serves) {
             (Err(NotWritten { error, in_place: None }), Some(found)) if is_disk_full(&error.source) => {
                 tracing::warn!(%error, "no room to write the record of flushed ends anew: the old one serves on");
                 let (file, whole) = go_on_with(disk.as_ref(), dir, &found)?;
@@ -151,8 +167,18 @@ impl FlushedEnds {
             }
             (written, _) => (written.map_err(|not| not.error)?, false),
         };
-        let dirty = BTreeSet::new();
-        let state = State { ends, dirty, file, records, put_off_to: 0, unsynced: false, broken, loss };
+        let state = State {
+            ends,
+            dirty: BTreeSet::new(),
+            dropped_generation,
+            is_generation_dirty: false,
+            file,
+            records,
+            put_off_to: 0,
+            unsynced: false,
+            broken,
+            loss,
+        };
         Ok(FlushedEnds { disk, dir: dir.to_owned(), state: Mutex::new(state), syncing: Mutex::new(()) })
     }
 
@@ -178,6 +204,20 @@ impl FlushedEnds {
         }
     }
 
+    /// How often the file of what was dropped had been written at least.
+    pub(crate) fn dropped_generation(&self) -> u64 {
+        self.state.lock().dropped_generation
+    }
+
+    /// Notes that the file of what was dropped is durable in this generation; written with the next round.
+    pub(crate) fn note_dropped_generation(&self, generation: u64) {
+        let mut state = self.state.lock();
+        if generation > state.dropped_generation {
+            state.dropped_generation = generation;
+            state.is_generation_dirty = true;
+        }
+    }
+
     /// Writes what was noted. Call [`sync`](Self::sync) for it to last. After an error nothing counts as written.
     pub(crate) fn write(&self) -> Result<(), FileError> {
         let mut state = self.state.lock();
@@ -194,12 +234,16 @@ impl FlushedEnds {
                 done => return done,
             }
         }
-        if state.dirty.is_empty() {
+        let count = state.dirty.len() + usize::from(state.is_generation_dirty);
+        if count == 0 {
             return Ok(());
         }
-        let mut bytes = Vec::with_capacity(state.dirty.len() * RECORD_BYTES);
+        let mut bytes = Vec::with_capacity(count * RECORD_BYTES);
         for log in &state.dirty {
             bytes.extend_from_slice(&encode(*log, state.ends.get(log)));
+        }
+        if state.is_generation_dirty {
+            bytes.extend_from_slice(&encode_generation(state.dropped_generation));
         }
         let at = (state.records + 1) * RECORD_BYTES as u64;
         if let Err(e) = state.file.write_at(&bytes, at) {
@@ -210,8 +254,9 @@ impl FlushedEnds {
             state.broken = true;
             return Err(self.error("write", e));
         }
-        state.records += state.dirty.len() as u64;
+        state.records += count as u64;
         state.dirty.clear();
+        state.is_generation_dirty = false;
         state.unsynced = true;
         Ok(())
     }
@@ -296,7 +341,9 @@ impl FlushedEnds {
     }
 
     fn rewrite(&self, state: &mut State, room: Room) -> Result<(), FileError> {
-        let written = write_anew(self.disk.as_ref(), &self.dir, &state.ends, state.loss, room);
+        let known =
+            Known { ends: &state.ends, dropped_generation: state.dropped_generation, loss: state.loss };
+        let written = write_anew(self.disk.as_ref(), &self.dir, &known, room);
         let (file, records) = written.map_err(|NotWritten { error, in_place }| {
             if let Some(file) = in_place {
                 // Nothing that is added to it counts before another one is in place for good.
@@ -308,6 +355,7 @@ impl FlushedEnds {
         state.records = records;
         state.put_off_to = 0;
         state.dirty.clear();
+        state.is_generation_dirty = false;
         state.unsynced = false;
         state.broken = false;
         Ok(())
@@ -337,25 +385,25 @@ fn go_on_with(disk: &dyn Disk, dir: &Path, found: &Stored) -> Result<(Arc<dyn Di
     }
 }
 
-/// Writes all records into a new file and puts it in place, durably.
+/// Writes all records into a new file and puts it in place, durably. Answers how many they are.
 fn write_anew(
     disk: &dyn Disk,
     dir: &Path,
-    ends: &BTreeMap<LogName, FlushedEnd>,
-    loss: Loss,
+    known: &Known<'_>,
     room: Room,
 ) -> Result<(Arc<dyn DiskFile>, u64), NotWritten> {
     let path = dir.join(FILE_NAME);
     let new_path = dir.join("flushed-ends.tmp");
-    let mut bytes = header(loss, ends.len() as u32).to_vec();
-    for (log, end) in ends {
-        bytes.extend_from_slice(&encode(*log, Some(end)));
-    }
+    let generation = (known.dropped_generation > 0).then(|| encode_generation(known.dropped_generation));
+    let records: Vec<_> =
+        known.ends.iter().map(|(log, end)| encode(*log, Some(end))).chain(generation).collect();
+    let mut bytes = header(known.loss, records.len() as u32).to_vec();
+    bytes.extend_from_slice(records.as_flattened());
     let write = || -> std::io::Result<Arc<dyn DiskFile>> {
         let file = disk.open(&new_path, OpenMode::CreateOrEmpty)?;
         // Room for what will be appended, so that a full disk does not keep logs from being deleted.
-        let records = (2 * RECORDS_BEFORE_REWRITE).max(8 * ends.len() as u64);
-        if !file.reserve(0, records * RECORD_BYTES as u64) && room == Room::Needed {
+        let reserved = (2 * RECORDS_BEFORE_REWRITE).max(8 * records.len() as u64);
+        if !file.reserve(0, reserved * RECORD_BYTES as u64) && room == Room::Needed {
             return Err(std::io::ErrorKind::StorageFull.into());
         }
         file.write_at(&bytes, 0)?;
@@ -369,7 +417,7 @@ fn write_anew(
         NotWritten { error: FileError::new("write", &path, e), in_place: None }
     })?;
     match disk.sync_dir(dir) {
-        Ok(()) => Ok((file, ends.len() as u64)),
+        Ok(()) => Ok((file, records.len() as u64)),
         Err(e) => Err(NotWritten { error: FileError::new("sync", dir, e), in_place: Some(file) }),
     }
 }
@@ -395,14 +443,13 @@ pub(crate) fn read(disk: &dyn Disk, path: &Path) -> Result<Option<Stored>, FileE
         tracing::error!(path = %path.display(), "the record of flushed ends is cut short");
         loss = Loss::Untold;
     }
-    let mut ends = BTreeMap::new();
+    let (mut ends, mut dropped_generation) = (BTreeMap::new(), 0);
     for (at, record) in records.iter().enumerate() {
         match decode(record) {
-            Some((log, Some(end))) => {
-                ends.insert(log, end);
-            }
-            Some((log, None)) => {
-                ends.remove(&log);
+            Some(Record::End(log, end)) => _ = ends.insert(log, end),
+            Some(Record::Removed(log)) => _ = ends.remove(&log),
+            Some(Record::DroppedGeneration(generation)) => {
+                dropped_generation = generation.max(dropped_generation);
             }
             // It was synced before the file got its name: this is rot, and what it knew of its log is gone.
             None if at < durable => {
@@ -414,7 +461,7 @@ pub(crate) fn read(disk: &dyn Disk, path: &Path) -> Result<Option<Stored>, FileE
         }
     }
     let added = records.get(durable..).unwrap_or_default().concat();
-    Ok(Some(Stored { ends, loss, durable, added, cut_short }))
+    Ok(Some(Stored { ends, dropped_generation, loss, durable, added, cut_short }))
 }
 
 fn header(loss: Loss, durable: u32) -> [u8; RECORD_BYTES] {
@@ -452,7 +499,7 @@ fn encode(log: LogName, end: Option<&FlushedEnd>) -> [u8; RECORD_BYTES] {
     let mut bytes = [0; RECORD_BYTES];
     bytes[..16].copy_from_slice(log.topic_id.as_bytes());
     bytes[16..20].copy_from_slice(&log.partition.to_be_bytes());
-    // Kinds are persisted and never reused: 1 = end of a log, 2 = log removed.
+    // Kinds are persisted and never reused: 1 = end of a log, 2 = log removed, 3 = generation of the file of what was dropped.
     bytes[20] = if end.is_some() { 1 } else { 2 };
     if let Some(end) = end {
         bytes[21] = u8::from(end.snapshot_at_end);
@@ -465,7 +512,22 @@ fn encode(log: LogName, end: Option<&FlushedEnd>) -> [u8; RECORD_BYTES] {
     seal(bytes)
 }
 
-fn decode(bytes: &[u8; RECORD_BYTES]) -> Option<(LogName, Option<FlushedEnd>)> {
+fn encode_generation(generation: u64) -> [u8; RECORD_BYTES] {
+    let mut bytes = [0; RECORD_BYTES];
+    bytes[20] = 3;
+    bytes[24..32].copy_from_slice(&generation.to_be_bytes());
+    seal(bytes)
+}
+
+/// What a record says.
+#[derive(Debug, PartialEq, Eq)]
+enum Record {
+    End(LogName, FlushedEnd),
+    Removed(LogName),
+    DroppedGeneration(u64),
+}
+
+fn decode(bytes: &[u8; RECORD_BYTES]) -> Option<Record> {
     let i64_at = |at: usize| i64::from_be_bytes(std::array::from_fn(|i| bytes[at + i]));
     let u32_at = |at: usize| u32::from_be_bytes(std::array::from_fn(|i| bytes[at + i]));
     if u32_at(60) != crc(bytes) {
@@ -474,18 +536,19 @@ fn decode(bytes: &[u8; RECORD_BYTES]) -> Option<(LogName, Option<FlushedEnd>)> {
     let topic_id = Uuid::from_bytes(std::array::from_fn(|i| bytes[i]));
     let log = LogName::new(topic_id, u32_at(16) as i32);
     match bytes[20] {
-        1 => Some((
+        1 => Some(Record::End(
             log,
-            Some(FlushedEnd {
+            FlushedEnd {
                 start: i64_at(24),
                 end: i64_at(32),
                 active_base: i64_at(40),
                 index_entries: u32_at(48),
                 time_index_entries: u32_at(52),
                 snapshot_at_end: bytes[21] == 1,
-            }),
+            },
         )),
-        2 => Some((log, None)),
+        2 => Some(Record::Removed(log)),
+        3 => Some(Record::DroppedGeneration(i64_at(24).cast_unsigned())),
         _ => None,
     }
 }
@@ -531,8 +594,9 @@ mod tests {
             "00000000000000000000000000000007000000050101000000000000000000000000000000000102\
              00000000000000000000000300000002"
         );
-        assert_eq!(decode(&encode(log(5), Some(&end(258)))), Some((log(5), Some(end(258)))));
-        assert_eq!(decode(&encode(log(5), None)), Some((log(5), None)));
+        assert_eq!(decode(&encode(log(5), Some(&end(258)))), Some(Record::End(log(5), end(258))));
+        assert_eq!(decode(&encode(log(5), None)), Some(Record::Removed(log(5))));
+        assert_eq!(decode(&encode_generation(1 << 40)), Some(Record::DroppedGeneration(1 << 40)));
         assert_eq!(decode(&[0; RECORD_BYTES]), None);
     }
 

@@ -25,6 +25,7 @@
 //! synchronous and belongs on threads that may wait for the device, but for [`LogReader::try_read_warm`].
 
 mod append_times;
+mod checked_text;
 mod compact;
 mod config;
 mod cut;

@@ -12,6 +12,7 @@ use std::path::PathBuf;
 
 use uuid::Uuid;
 
+use crate::checked_text::{checked_lines, with_checksum};
 use crate::data_dir::{DataDir, read_file, write_file};
 use crate::error::FileError;
 
@@ -50,26 +51,15 @@ fn encode(siblings: &[(Uuid, PathBuf)]) -> String {
             writeln!(text, "{id} {path}").expect("writing to a string cannot fail");
         }
     }
-    let crc = checksum(text.as_bytes());
-    writeln!(text, "crc32c {crc:08x}").expect("writing to a string cannot fail");
-    text
+    with_checksum(text)
 }
 
 fn decode(bytes: &[u8]) -> Option<Vec<(Uuid, PathBuf)>> {
-    let text = std::str::from_utf8(bytes).ok()?;
-    let (lines, crc) = text.strip_suffix('\n')?.rsplit_once("crc32c ")?;
-    if u32::from_str_radix(crc, 16).ok()? != checksum(lines.as_bytes()) {
-        return None;
-    }
     let sibling = |line: &str| {
         let (id, path) = line.split_once(' ')?;
         Some((Uuid::parse_str(id).ok()?, PathBuf::from(path)))
     };
-    lines.lines().map(sibling).collect()
-}
-
-fn checksum(bytes: &[u8]) -> u32 {
-    crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, bytes) as u32
+    checked_lines(bytes)?.lines().map(sibling).collect()
 }
 
 #[cfg(test)]

@@ -248,7 +248,8 @@ async fn directories_that_are_not_ours_are_refused_with_a_sentence() {
 
     let meta = good.data_dirs[0].join("meta.properties");
     let text = std::fs::read_to_string(&meta).unwrap();
-    std::fs::write(&meta, text.replace(CLUSTER, "other-cluster")).unwrap();
+    let forged: Vec<&str> = text.lines().filter(|line| !line.starts_with("crc32c")).collect();
+    std::fs::write(&meta, forged.join("\n").replace(CLUSTER, "other-cluster")).unwrap();
     refused(good.clone(), "belongs to cluster other-cluster").await;
     std::fs::write(&meta, "garbage").unwrap();
     refused(good, "damaged").await;

@@ -1,9 +1,12 @@
 //! The raft log on disk: files of records, and a small file that says what must be in them.
 //!
-//! Layout of the directory: `log/<first index>.raft` ([`Segment`]), `vote` and `progress` ([`SlotFile`]). The progress
+//! Layout of the directory: `log/<first index>.raft` ([`Segment`]), `vote`, `voted` and `progress` ([`SlotFile`]). The progress
 //! file holds what was purged (durable before anything is removed), and two lower bounds that are written without waiting
 //! for the disk: up to where the log was synced, and what was known to be committed. If the log ends before the first, it
 //! was damaged, and the controller does not start: forgetting an acknowledged entry could undo what a quorum has decided.
+//!
+//! `voted` is such a lower bound too, of the term in `vote`. A vote below it, or below the term of an entry, is an older one:
+//! with it the controller could vote twice in a term, so it does not start either.
 //!
 //! Synchronous; owned by the log's thread. After a failed write or sync nothing is written any more.
 
@@ -41,6 +44,8 @@ pub(crate) struct LogFiles {
     segments: Vec<Segment>,
     vote_file: SlotFile,
     vote: Option<StoredVote>,
+    /// Tells a term that the vote has reached; see the module.
+    voted_file: SlotFile,
     progress_file: SlotFile,
     progress: Progress,
     last: Option<StoredLogId>,
@@ -58,6 +63,7 @@ impl LogFiles {
         }
         let vote_file =
             SlotFile::create(disk, &root.join("vote"), &seal(DiskKind::Vote, &None::<StoredVote>))?;
+        let voted_file = SlotFile::create(disk, &root.join("voted"), &seal(DiskKind::Voted, &0_u64))?;
         let progress = Progress::default();
         let progress_file =
             SlotFile::create(disk, &root.join("progress"), &seal(DiskKind::Progress, &progress))?;
@@ -69,6 +75,7 @@ impl LogFiles {
             segments: Vec::new(),
             vote_file,
             vote: None,
+            voted_file,
             progress_file,
             progress,
             last: None,
@@ -80,6 +87,7 @@ impl LogFiles {
     pub(crate) fn open(disk: &SharedDisk, root: &Path, segment_bytes_max: u64) -> Result<Self, StoreError> {
         let directory = root.join("log");
         let (vote_file, vote) = open_slots(disk, &root.join("vote"), DiskKind::Vote)?;
+        let (voted_file, voted) = open_voted(disk, root, vote)?;
         let (progress_file, progress) =
             open_slots::<Progress>(disk, &root.join("progress"), DiskKind::Progress)?;
         let mut log = Self {
@@ -89,6 +97,7 @@ impl LogFiles {
             segments: Vec::new(),
             vote_file,
             vote,
+            voted_file,
             progress_file,
             progress,
             last: progress.purged,
@@ -96,6 +105,7 @@ impl LogFiles {
         };
         log.open_segments()?;
         log.check_bounds()?;
+        log.check_vote(voted, &root.join("vote"))?;
         // A snapshot may have been installed, and its index noted, just before the log could follow.
         log.progress.committed = log.progress.committed.filter(|id| id.index < log.next());
         log.drop_purged_segments()?;
@@ -160,6 +170,21 @@ impl LogFiles {
         Ok(())
     }
 
+    /// The vote must have reached the terms that it is known to have reached.
+    fn check_vote(&self, voted: u64, path: &Path) -> Result<(), StoreError> {
+        // Planted: it may be lost, and nobody is to say so.
+        if VOTE_BEHIND_LOG || cfg!(weir_planted_bug = "B28") {
+            return Ok(());
+        }
+        let term = self.vote.map_or(0, |vote| vote.term);
+        let reached = self.last.map_or(0, |last| last.term).max(voted);
+        if term < reached {
+            let what = format!("it is an older version, of term {term}: it had reached term {reached}");
+            return Err(StoreError::damaged(path, what));
+        }
+        Ok(())
+    }
+
     /// Index that the next entry must have.
     pub(crate) fn next(&self) -> u64 {
         let by_segments = self.segments.last().map_or(0, Segment::next);
@@ -194,7 +219,7 @@ impl LogFiles {
                 log.vote_file.write_durable(&sealed)?;
             }
             log.vote = Some(vote);
-            Ok(())
+            log.voted_file.write_lazy(&seal(DiskKind::Voted, &vote.term))
         })
     }
 
@@ -378,6 +403,22 @@ fn open_slots<T: serde::de::DeserializeOwned>(
     let (file, bytes) = SlotFile::open(disk, path)?;
     let value = unseal(kind, &bytes).map_err(|what| StoreError::damaged(path, what))?;
     Ok((file, value))
+}
+
+/// The term that the vote has reached, as the file beside it tells. A directory of an older version has none, and gets one.
+fn open_voted(
+    disk: &SharedDisk,
+    root: &Path,
+    vote: Option<StoredVote>,
+) -> Result<(SlotFile, u64), StoreError> {
+    let path = root.join("voted");
+    if disk.exists(&path) {
+        return open_slots(disk, &path, DiskKind::Voted);
+    }
+    let term = vote.map_or(0, |vote| vote.term);
+    let file = SlotFile::create(disk, &path, &seal(DiskKind::Voted, &term))?;
+    sync_directory(disk, root)?;
+    Ok((file, term))
 }
 
 /// The log's files in order of first index.

@@ -106,6 +106,7 @@ fn everything_is_there_after_a_restart() {
     drop(log);
     let mut log = open(dir.path()).expect("opened");
     assert_eq!(indexes(&log), (21..27).collect::<Vec<_>>());
+    log.save_vote(StoredVote { term: 6, node: 1, committed: true }).expect("saved");
     log.purge(id(50)).expect("purged beyond the end, as after a snapshot");
     assert_eq!((log.last(), log.next()), (Some(id(50)), 51));
     drop(log);
@@ -185,13 +186,14 @@ fn cuts_and_lost_files_below_the_last_sync_are_damage() {
         assert!(matches!(open(dir.path()), Err(StoreError::Damaged { .. })), "{} is gone", path.display());
         std::fs::write(path, &whole).expect("write");
     }
-    for name in ["vote", "progress"] {
+    for name in ["vote", "voted", "progress"] {
         let path = dir.path().join(name);
         let whole = std::fs::read(&path).expect("read");
         std::fs::write(&path, b"").expect("write");
         assert!(matches!(open(dir.path()), Err(StoreError::Damaged { .. })), "{name} is empty");
         std::fs::remove_file(&path).expect("removed");
-        assert!(open(dir.path()).is_err(), "{name} is gone");
+        // An older version of the program has none of those that only tell a bound of the vote.
+        assert_eq!(open(dir.path()).is_err(), name != "voted", "{name} is gone");
         std::fs::write(&path, &whole).expect("write");
     }
     let stranger = dir.path().join("log").join("notes.txt");
@@ -203,6 +205,37 @@ fn cuts_and_lost_files_below_the_last_sync_are_damage() {
         LogFiles::create(&system_disk(), dir.path(), SEGMENT_BYTES).is_err(),
         "a log with entries is not made anew"
     );
+}
+
+/// With it the controller could vote once more in a term in which it has voted.
+#[test]
+fn an_older_vote_is_damage_where_the_log_or_the_bound_tells_of_a_later_one() {
+    let vote = |term| StoredVote { term, node: 1, committed: false };
+    for appends in [false, true] {
+        let dir = tempfile::tempdir().expect("temp dir");
+        let [path, bound] = ["vote", "voted"].map(|name| dir.path().join(name));
+        let mut log = LogFiles::create(&system_disk(), dir.path(), SEGMENT_BYTES).expect("created");
+        log.save_vote(vote(2)).expect("saved");
+        let older = std::fs::read(&path).expect("read");
+        log.save_vote(vote(4)).expect("saved");
+        if appends {
+            append(&mut log, 0..35).expect("appended");
+            log.sync().expect("synced");
+            // The entries tell it alone.
+            std::fs::remove_file(&bound).expect("removed");
+        }
+        drop(log);
+        let newer = std::fs::read(&path).expect("read");
+        assert_eq!(open(dir.path()).expect("whole").vote(), Some(vote(4)));
+        std::fs::write(&path, older).expect("write");
+        if appends {
+            std::fs::remove_file(&bound).expect("removed");
+        }
+        let error = open(dir.path()).expect_err("an older one").to_string();
+        assert!(error.contains("vote") && error.contains("term 4"), "{error}");
+        std::fs::write(&path, newer).expect("write");
+        assert_eq!(open(dir.path()).expect("whole again").vote(), Some(vote(4)));
+    }
 }
 
 /// Random work against a model, reopened now and then.
@@ -227,6 +260,8 @@ fn random_work(seed: u64) {
         match chance.below(6) {
             0..=2 => {
                 let count = chance.below(8) as u64;
+                log.save_vote(StoredVote { term: id(next + count).term, node: 1, committed: true })
+                    .expect("saved");
                 append(&mut log, next..next + count).expect("appended");
                 log.sync().expect("synced");
                 next += count;

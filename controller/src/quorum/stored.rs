@@ -25,6 +25,7 @@ pub(crate) enum DiskKind {
     SnapshotMeta = 6,
     SnapshotData = 7,
     Peers = 8,
+    Voted = 9,
 }
 
 /// The version of every kind so far.

@@ -3,10 +3,13 @@
 //!
 //! An end that is too low costs work; one that is too high could bring deleted keys back. So a file that is damaged in any way
 //! counts as empty, and an end is lowered durably before a log is cut below it; where there is no room for that the file goes.
-//! Of what was dropped the opposite is true: one that is too high costs work, so on a full disk the file stays as it is.
+//! Of what was dropped the opposite is true: one that is too high costs work, so on a full disk the file stays as it is. That
+//! file is there from the first start on, and counts how often it was written; the record of flushed ends tells that count too.
+//! So one that is missing, or is an older version, is noticed as one that is damaged.
 //!
 //! ```text
-//! 0                       version
+//! 0                       version; 1 of the file of what was dropped
+//! 7                       how often it was written; not in version 0
 //! 1                       lines that follow
 //! <topic id> <partition> <first offset that is not compacted>
 //! crc32c <of the lines above, hexadecimal>
@@ -21,9 +24,11 @@ use parking_lot::Mutex;
 use uuid::Uuid;
 
 use crate::LogName;
+use crate::checked_text::{checked_lines, with_checksum};
 use crate::data_dir::{read_file, write_file};
 use crate::disk::Disk;
 use crate::error::FileError;
+use crate::flushed_ends::FlushedEnds;
 use crate::log::is_disk_full;
 use crate::recovery::remove_if_there;
 
@@ -38,13 +43,27 @@ pub(crate) const UNKNOWN: i64 = i64::MAX;
 
 pub(crate) struct CleanedEnds {
     file_name: &'static str,
-    /// Of an end that is too high.
-    too_high_is_safe: bool,
+    /// Of the file of what was dropped: where its generations are told. An end in it that is too high is safe.
+    told: Option<Arc<FlushedEnds>>,
     disk: Arc<dyn Disk>,
     dir: PathBuf,
     ends: Mutex<BTreeMap<LogName, i64>>,
-    /// Held while the file is written; what was written last.
-    written: Mutex<BTreeMap<LogName, i64>>,
+    /// Held while the file is written.
+    written: Mutex<Written>,
+}
+
+/// What the file says.
+struct Written {
+    /// `None` if that is not known, or nothing that can be read.
+    ends: Option<BTreeMap<LogName, i64>>,
+    /// How often it was written, or may have been.
+    generation: u64,
+}
+
+/// A file that can be read.
+struct Stored {
+    generation: u64,
+    ends: BTreeMap<LogName, i64>,
 }
 
 impl CleanedEnds {
@@ -54,59 +73,64 @@ impl CleanedEnds {
         dir: &Path,
         present: &[LogName],
     ) -> Result<CleanedEnds, FileError> {
-        Self::open_file(disk, dir, (FILE_NAME, None), present)
+        let (ends, is_readable) = match read(&*disk, &dir.join(FILE_NAME)) {
+            Ok(Some(stored)) => (stored.ends, true),
+            Ok(None) => (BTreeMap::new(), true),
+            Err(Unreadable) => (BTreeMap::new(), false),
+        };
+        let written = Written { ends: is_readable.then(|| ends.clone()), generation: 0 };
+        Self::with(disk, dir, (FILE_NAME, None), (ends, written), present)
     }
 
-    /// Reads the file of what was dropped. If it is damaged, it says [`UNKNOWN`] of each log.
+    /// Reads the file of what was dropped. If it is damaged or an older version by what the record of flushed ends tells, or
+    /// missing though the directory is not new, it says [`UNKNOWN`] of each log.
     pub(crate) fn open_dropped(
         disk: Arc<dyn Disk>,
         dir: &Path,
         present: &[LogName],
+        (told, is_new): (&Arc<FlushedEnds>, bool),
     ) -> Result<CleanedEnds, FileError> {
-        Self::open_file(disk, dir, (DROPPED_FILE_NAME, Some(UNKNOWN)), present)
+        let path = dir.join(DROPPED_FILE_NAME);
+        let least = told.dropped_generation();
+        let stored = match read(&*disk, &path) {
+            Ok(Some(stored)) if stored.generation >= least => Some(stored),
+            Ok(Some(stored)) => {
+                tracing::warn!(path = %path.display(), generation = stored.generation, least,
+                    "the file is an older version: everything counts as dropped");
+                None
+            }
+            Ok(None) => {
+                if !is_new {
+                    tracing::warn!(path = %path.display(), "the file is missing: everything counts as dropped");
+                }
+                None
+            }
+            Err(Unreadable) => None,
+        };
+        let (ends, written) = match stored {
+            Some(Stored { generation, ends }) => {
+                (ends.clone(), Written { ends: Some(ends), generation: generation.max(least) })
+            }
+            None if is_new => (BTreeMap::new(), Written { ends: None, generation: least }),
+            None => {
+                let unknown = present.iter().map(|&log| (log, UNKNOWN)).collect();
+                (unknown, Written { ends: None, generation: least })
+            }
+        };
+        Self::with(disk, dir, (DROPPED_FILE_NAME, Some(told.clone())), (ends, written), present)
     }
 
-    fn open_file(
+    fn with(
         disk: Arc<dyn Disk>,
         dir: &Path,
-        (file_name, if_damaged): (&'static str, Option<i64>),
+        (file_name, told): (&'static str, Option<Arc<FlushedEnds>>),
+        (mut ends, written): (BTreeMap<LogName, i64>, Written),
         present: &[LogName],
     ) -> Result<CleanedEnds, FileError> {
-        let path = dir.join(file_name);
-        let bytes = match read_file(&*disk, &path, BYTES_MAX) {
-            Ok(bytes) => bytes,
-            Err(error) => {
-                tracing::warn!(%error, "the file is not to be used: what it says of compaction is found anew");
-                Some(Vec::new())
-            }
-        };
-        let stored = bytes.as_deref().map(|bytes| decode(bytes).ok_or(()));
-        let mut damaged = false;
-        let found = match stored {
-            None => BTreeMap::new(),
-            Some(Ok(ends)) => ends,
-            Some(Err(())) => {
-                tracing::warn!(path = %path.display(), "the file is damaged: what it says of compaction is found anew");
-                damaged = true;
-                BTreeMap::new()
-            }
-        };
-        let mut ends = found.clone();
-        if let (Some(end), true) = (if_damaged, damaged) {
-            ends.extend(present.iter().map(|&log| (log, end)));
-        }
         ends.retain(|name, _| present.contains(name));
-        let opened = CleanedEnds {
-            file_name,
-            too_high_is_safe: if_damaged.is_some(),
-            disk,
-            dir: dir.to_owned(),
-            ends: Mutex::new(ends),
-            written: Mutex::new(found),
-        };
-        if bytes.is_some() {
-            opened.write_lower()?;
-        }
+        let (ends, written) = (Mutex::new(ends), Mutex::new(written));
+        let opened = CleanedEnds { file_name, told, disk, dir: dir.to_owned(), ends, written };
+        opened.write_lower()?;
         Ok(opened)
     }
 
@@ -142,17 +166,17 @@ impl CleanedEnds {
                 (Some(_), None) => _ = ends.remove(&log),
             }
         }
-        let written = self.written.lock().get(&log).copied();
-        match written.is_some_and(|written| end.is_none_or(|end| written > end)) {
-            true => self.write_lower(),
-            false => Ok(()),
-        }
+        let must_write = match &self.written.lock().ends {
+            Some(written) => written.get(&log).is_some_and(|&written| end.is_none_or(|end| written > end)),
+            None => true,
+        };
+        if must_write { self.write_lower() } else { Ok(()) }
     }
 
     /// [`write`](Self::write) where ends are lower than in the file. Also done on a full disk.
     fn write_lower(&self) -> Result<(), FileError> {
         match self.write() {
-            Err(error) if is_disk_full(&error.source) && self.too_high_is_safe => {
+            Err(error) if is_disk_full(&error.source) && self.told.is_some() => {
                 tracing::warn!(%error, "the file stays as it is until there is room");
                 Ok(())
             }
@@ -161,7 +185,7 @@ impl CleanedEnds {
                 let mut written = self.written.lock();
                 remove_if_there(&*self.disk, &self.dir.join(self.file_name))?;
                 self.disk.sync_dir(&self.dir).map_err(|e| FileError::new("sync", &self.dir, e))?;
-                written.clear();
+                written.ends = Some(BTreeMap::new());
                 Ok(())
             }
             done => done,
@@ -172,34 +196,62 @@ impl CleanedEnds {
     pub(crate) fn write(&self) -> Result<(), FileError> {
         let mut written = self.written.lock();
         let ends = self.ends.lock().clone();
-        if *written == ends {
+        if written.ends.as_ref() == Some(&ends) {
             return Ok(());
         }
-        write_file(&*self.disk, &self.dir, self.file_name, encode(&ends).as_bytes())?;
-        *written = ends;
+        // Also if this fails: what may have got to the disk must not be taken for the next one.
+        written.generation += 1;
+        let generation = self.told.is_some().then_some(written.generation);
+        let text = encode(&ends, generation);
+        if let Err(error) = write_file(&*self.disk, &self.dir, self.file_name, text.as_bytes()) {
+            if !is_disk_full(&error.source) {
+                // It may have its name already.
+                written.ends = None;
+            }
+            return Err(error);
+        }
+        written.ends = Some(ends);
+        if let (Some(told), Some(generation)) = (&self.told, generation) {
+            told.note_dropped_generation(generation);
+        }
         Ok(())
     }
 }
 
-fn encode(ends: &BTreeMap<LogName, i64>) -> String {
-    let mut text = format!("0\n{}\n", ends.len());
+/// The file does not say what was written to it.
+struct Unreadable;
+
+/// Reads one of the two files; `None` if it does not exist.
+fn read(disk: &dyn Disk, path: &Path) -> Result<Option<Stored>, Unreadable> {
+    let bytes = read_file(disk, path, BYTES_MAX).map_err(|error| {
+        tracing::warn!(%error, "the file is not to be used: what it says of compaction is found anew");
+        Unreadable
+    })?;
+    let Some(bytes) = bytes else { return Ok(None) };
+    decode(&bytes).map(Some).ok_or_else(|| {
+        tracing::warn!(path = %path.display(), "the file is damaged: what it says of compaction is found anew");
+        Unreadable
+    })
+}
+
+fn encode(ends: &BTreeMap<LogName, i64>, generation: Option<u64>) -> String {
+    let head = generation.map_or_else(|| "0\n".to_owned(), |generation| format!("1\n{generation}\n"));
+    let mut text = format!("{head}{}\n", ends.len());
     for (name, end) in ends {
         writeln!(text, "{} {} {end}", name.topic_id, name.partition)
             .expect("writing to a string cannot fail");
     }
-    let crc = checksum(text.as_bytes());
-    writeln!(text, "crc32c {crc:08x}").expect("writing to a string cannot fail");
-    text
+    with_checksum(text)
 }
 
-fn decode(bytes: &[u8]) -> Option<BTreeMap<LogName, i64>> {
-    let text = std::str::from_utf8(bytes).ok()?;
-    let (lines, crc) = text.strip_suffix('\n')?.rsplit_once("crc32c ")?;
-    if u32::from_str_radix(crc, 16).ok()? != checksum(lines.as_bytes()) {
-        return None;
-    }
-    let mut lines = lines.lines();
-    let (version, count) = (lines.next()?, lines.next()?.parse::<usize>().ok()?);
+fn decode(bytes: &[u8]) -> Option<Stored> {
+    let mut lines = checked_lines(bytes)?.lines();
+    let generation = match lines.next()? {
+        "0" => 0,
+        "1" => lines.next()?.parse().ok()?,
+        _ => return None,
+    };
+    let count = lines.next()?.parse::<usize>().ok()?;
     let mut ends = BTreeMap::new();
     for line in lines {
         let mut words = line.split(' ');
@@ -207,17 +259,13 @@ fn decode(bytes: &[u8]) -> Option<BTreeMap<LogName, i64>> {
         let name = LogName::new(topic_id, words.next()?.parse().ok()?);
         ends.insert(name, words.next()?.parse().ok()?);
     }
-    (version == "0" && ends.len() == count).then_some(ends)
-}
-
-fn checksum(bytes: &[u8]) -> u32 {
-    crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, bytes) as u32
+    (ends.len() == count).then_some(Stored { generation, ends })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::disk::SimDisk;
+    use crate::disk::{OpenMode, SimDisk};
 
     fn name(i: u128) -> LogName {
         LogName::new(Uuid::from_u128(i), i as i32)
@@ -225,6 +273,15 @@ mod tests {
 
     fn open(disk: &Arc<SimDisk>, present: &[LogName]) -> CleanedEnds {
         CleanedEnds::open(disk.clone(), Path::new("d"), present).unwrap()
+    }
+
+    /// With the record of flushed ends, which is written as a flush round does.
+    fn open_dropped(disk: &Arc<SimDisk>, present: &[LogName]) -> (CleanedEnds, Arc<FlushedEnds>) {
+        let is_new = disk.list(Path::new("d")).unwrap().is_empty();
+        let told = Arc::new(FlushedEnds::open(disk.clone(), Path::new("d"), is_new).unwrap());
+        let dropped =
+            CleanedEnds::open_dropped(disk.clone(), Path::new("d"), present, (&told, is_new)).unwrap();
+        (dropped, told)
     }
 
     #[test]
@@ -276,7 +333,7 @@ mod tests {
         disk.sync_dir(Path::new("")).unwrap();
         let all = [1, 2, 3].map(name);
         let open = |present: &[LogName]| {
-            let dropped = CleanedEnds::open_dropped(disk.clone(), Path::new("d"), present).unwrap();
+            let (dropped, _) = open_dropped(&disk, present);
             [open(&disk, present), dropped]
         };
         for ends in open(&all) {
@@ -309,8 +366,7 @@ mod tests {
         let disk = SimDisk::new(1);
         disk.create_dir_all(Path::new("d")).unwrap();
         disk.sync_dir(Path::new("")).unwrap();
-        let open =
-            |present: &[LogName]| CleanedEnds::open_dropped(disk.clone(), Path::new("d"), present).unwrap();
+        let open = |present: &[LogName]| open_dropped(&disk, present).0;
         let dropped = open(&[]);
         assert!(dropped.raise_if(name(1), 10, || true));
         assert!(dropped.raise_if(name(1), 5, || true));
@@ -326,11 +382,58 @@ mod tests {
         }
     }
 
+    /// What was restored, or was not written though the device has said so.
+    #[test]
+    fn a_file_of_what_was_dropped_that_is_missing_or_older_is_unknown() {
+        let disk = SimDisk::new(1);
+        disk.create_dir_all(Path::new("d")).unwrap();
+        disk.sync_dir(Path::new("")).unwrap();
+        let path = Path::new("d").join(DROPPED_FILE_NAME);
+        let both = [name(1), name(2)];
+        let (dropped, told) = open_dropped(&disk, &[]);
+        assert_eq!(both.map(|log| dropped.get(log)), [None; 2], "a new directory");
+        let mut versions = Vec::new();
+        for end in [10, 20] {
+            dropped.raise(name(1), end);
+            dropped.write().unwrap();
+            versions.push(read_file(&*disk, &path, BYTES_MAX).unwrap().unwrap());
+        }
+        // The round comes later than the file: a crash before it is none of the file's.
+        drop((dropped, told));
+        let (dropped, told) = open_dropped(&disk, &both);
+        assert_eq!(both.map(|log| dropped.get(log)), [Some(20), None]);
+        dropped.raise(name(1), 30);
+        dropped.write().unwrap();
+        told.write().unwrap();
+        told.sync().unwrap();
+        drop((dropped, told));
+        assert_eq!(both.map(|log| open_dropped(&disk, &both).0.get(log)), [Some(30), None]);
+        for version in versions.iter().map(Some).chain([None]) {
+            disk.remove_file(&path).unwrap();
+            if let Some(version) = version {
+                disk.open(&path, OpenMode::CreateNew).unwrap().write_at(version, 0).unwrap();
+            }
+            for _ in 0..2 {
+                let (dropped, told) = open_dropped(&disk, &both);
+                assert_eq!(both.map(|log| dropped.get(log)), [Some(UNKNOWN); 2]);
+                told.write().unwrap();
+            }
+        }
+    }
+
+    #[test]
+    fn what_an_older_version_has_written_is_read() {
+        let ends = BTreeMap::from([(name(7), 1234)]);
+        let stored = decode(encode(&ends, None).as_bytes()).unwrap();
+        assert_eq!((stored.generation, stored.ends), (0, ends));
+    }
+
     #[test]
     fn a_damaged_file_is_no_file() {
         let ends = BTreeMap::from([(name(7), 1234), (name(8), 5)]);
-        let text = encode(&ends);
-        assert_eq!(decode(text.as_bytes()), Some(ends));
+        let text = encode(&ends, Some(3));
+        let stored = decode(text.as_bytes()).unwrap();
+        assert_eq!((stored.generation, stored.ends), (3, ends));
         for at in 0..text.len() {
             for bit in 0..8 {
                 let mut bytes = text.clone().into_bytes();
@@ -339,7 +442,7 @@ mod tests {
                 let same = decode(&bytes).is_none() || bytes.eq_ignore_ascii_case(text.as_bytes());
                 assert!(same, "byte {at} bit {bit}");
             }
-            assert_eq!(decode(&text.as_bytes()[..at]), None);
+            assert!(decode(&text.as_bytes()[..at]).is_none());
         }
     }
 }
