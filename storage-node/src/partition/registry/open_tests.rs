@@ -307,3 +307,62 @@ async fn a_stop_while_logs_are_opened_answers_everybody_and_leaves_them_for_the_
     let names = inner.list(Path::new("data")).unwrap();
     assert!(names.iter().any(|entry| entry.name == "clean-shutdown"));
 }
+
+/// The newest claim of a coordinator may lie far back in the log of its shard.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_search_for_a_claim_that_stands_still_holds_up_no_other_log_and_is_noticed() {
+    let inner = SimDisk::new(1);
+    let disk = StallingDisk::over(Arc::clone(&inner) as Arc<dyn Disk>);
+    let shard = topic_partition(topic_id(2), 0);
+    // As a shard its segments would be larger.
+    let changes = |epoch, name| {
+        let mut changes = World::first_changes(epoch, &[]);
+        changes.extend(topic(2, name, 1, &[1]));
+        changes.push(MetadataChange::ConfigSet {
+            resource: ConfigResource::Topic(topic_id(2)),
+            name: "segment.bytes".to_owned(),
+            value: Some("20000".to_owned()),
+        });
+        changes
+    };
+    let shard_of = |world: &World| match world.partitions.get(shard) {
+        Lookup::Open(handle) => Some(handle),
+        Lookup::Failed | Lookup::Absent => None,
+    };
+    let limits = PartitionLimits { disk_stall_ms: 300, ..PartitionLimits::default() };
+    let start = || World::start_in(Arc::clone(&disk) as Arc<dyn Disk>, 1, limits.clone());
+    let mut world = start();
+    world.apply(&changes(1, "filled")).await;
+    for _ in 0..12 {
+        let mut builder = BatchBuilder::new();
+        builder.push(1_000, Some(b"key"), Some(&[7; 5_000]), &[]).unwrap();
+        let bytes = Bytes::from(builder.build());
+        let batch = ValidBatch { header: BatchHeader::parse(&bytes).unwrap(), bytes };
+        let deadline = Millis(world.clock.monotonic().0 + WAIT_MS);
+        let pending = shard_of(&world).unwrap().produce(batch, Acks::All, deadline).await.unwrap();
+        pending.outcome().await.unwrap();
+    }
+    world.partitions.close().await;
+    drop(world);
+    // A start looks into the first and the last segment by itself.
+    let names = inner.list(&Path::new("data").join(shard.to_string())).unwrap();
+    let logs: Vec<_> = names.into_iter().map(|e| e.name).filter(|name| name.ends_with(".log")).collect();
+    assert!(logs.len() > 2, "{logs:?}");
+
+    let mut world = start();
+    let mut healthy = world.partitions.watch_healthy();
+    disk.stall_with_reads(&format!("{shard}/{}", logs[1]));
+    let delta = world.image.apply(MetadataIndex(1), &changes(2, "__consumer_offsets"));
+    let meanwhile = async {
+        eventually("the search stands still", || disk.waiting() == 1).await;
+        eventually("the others are open", || is_open(&world, 0) && is_open(&world, 1)).await;
+        world.produce(1, Acks::All, 2, 0).await.unwrap();
+        assert!(shard_of(&world).is_none());
+        healthy.wait_for(|healthy| !healthy).await.unwrap();
+        disk.release();
+    };
+    tokio::join!(world.partitions.apply(&world.image, &delta), meanwhile);
+    healthy.wait_for(|healthy| *healthy).await.unwrap();
+    assert!(shard_of(&world).is_some());
+    world.partitions.close().await;
+}
