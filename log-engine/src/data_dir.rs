@@ -26,9 +26,9 @@ mod meta;
 pub(crate) use meta::{META_FILE, Meta};
 
 const LOCK_FILE: &str = ".lock";
-const CLEAN_FILE: &str = "clean-shutdown";
+pub(crate) const CLEAN_FILE: &str = "clean-shutdown";
 /// Holds the id of the machine's run in which the directory was last opened.
-const BOOT_FILE: &str = "boot-id";
+pub(crate) const BOOT_FILE: &str = "boot-id";
 pub(crate) const DELETED_SUFFIX: &str = ".deleted";
 pub(crate) const TMP_SUFFIX: &str = ".tmp";
 const BOOT_BYTES_MAX: u64 = 4 << 10;

@@ -113,6 +113,10 @@ pub(crate) struct Stored {
     added: Vec<u8>,
     /// Fewer records are left than there were from the first.
     cut_short: bool,
+    /// Records that were there from the first are damaged.
+    rotten: bool,
+    /// Records that were added later and are neither whole nor empty.
+    pub(crate) torn: usize,
 }
 
 /// What is to be in a new file.
@@ -120,6 +124,13 @@ struct Known<'a> {
     ends: &'a BTreeMap<LogName, FlushedEnd>,
     dropped_generation: u64,
     loss: Loss,
+}
+
+impl Stored {
+    /// Whether something of it is gone that was synced before the file got its name.
+    pub(crate) fn has_lost_records(&self) -> bool {
+        self.cut_short || self.rotten
+    }
 }
 
 /// Why there is no new file, or none that is sure to stay.
@@ -444,6 +455,7 @@ pub(crate) fn read(disk: &dyn Disk, path: &Path) -> Result<Option<Stored>, FileE
         loss = Loss::Untold;
     }
     let (mut ends, mut dropped_generation) = (BTreeMap::new(), 0);
+    let (mut rotten, mut torn) = (false, 0);
     for (at, record) in records.iter().enumerate() {
         match decode(record) {
             Some(Record::End(log, end)) => _ = ends.insert(log, end),
@@ -454,14 +466,14 @@ pub(crate) fn read(disk: &dyn Disk, path: &Path) -> Result<Option<Stored>, FileE
             // It was synced before the file got its name: this is rot, and what it knew of its log is gone.
             None if at < durable => {
                 tracing::error!(path = %path.display(), record = at, "a record of flushed ends is damaged");
-                loss = Loss::Untold;
+                (loss, rotten) = (Loss::Untold, true);
             }
             // Torn by a crash before it was synced: what it said is unknown, and the record before it still holds.
-            None => {}
+            None => torn += usize::from(record.iter().any(|byte| *byte != 0)),
         }
     }
     let added = records.get(durable..).unwrap_or_default().concat();
-    Ok(Some(Stored { ends, dropped_generation, loss, durable, added, cut_short }))
+    Ok(Some(Stored { ends, dropped_generation, loss, durable, added, cut_short, rotten, torn }))
 }
 
 fn header(loss: Loss, durable: u32) -> [u8; RECORD_BYTES] {

@@ -1,7 +1,7 @@
 //! Looking at the files of a log without opening it: for tools, while no process has the directory.
 //!
-//! [`dump_file`] tells what one file says, entry by entry; [`verify_log`] compares all files of a log with each other.
-//! Nothing is changed, nothing is believed, and memory is bounded by the batches of one segment. Files that Apache Kafka
+//! [`dump_file`] tells what one file says, entry by entry; [`verify_log`] compares all files of a log with each other, and
+//! [`verify_data_dir`] reads those that stand beside the logs. Nothing is changed, nothing is believed, and memory is bounded by the batches of one segment. Files that Apache Kafka
 //! wrote are read as well.
 
 use std::path::Path;
@@ -20,6 +20,7 @@ use crate::segment::parse_file_name;
 use crate::{LogName, epoch_file, flushed_ends, seal};
 
 mod verify;
+mod verify_dir;
 
 /// How far each log of a data directory was on disk when that was last noted. Damaged records tell nothing.
 pub fn flushed_ends(disk: &dyn Disk, dir: &Path) -> Result<Vec<(LogName, i64)>, FileError> {
@@ -29,6 +30,7 @@ pub fn flushed_ends(disk: &dyn Disk, dir: &Path) -> Result<Vec<(LogName, i64)>, 
 }
 
 pub use verify::{Finding, Severity, Verdict, verify_log};
+pub use verify_dir::verify_data_dir;
 
 /// An index or snapshot of more is not read.
 const SMALL_BYTES_MAX: u64 = 1 << 30;

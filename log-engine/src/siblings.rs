@@ -8,15 +8,16 @@
 //! ```
 
 use std::fmt::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use uuid::Uuid;
 
 use crate::checked_text::{checked_lines, with_checksum};
 use crate::data_dir::{DataDir, read_file, write_file};
+use crate::disk::Disk;
 use crate::error::FileError;
 
-const FILE_NAME: &str = "directories";
+pub(crate) const FILE_NAME: &str = "directories";
 /// Paths are short, and a node has few directories.
 const BYTES_MAX: u64 = 1 << 20;
 
@@ -33,14 +34,22 @@ impl DataDir {
 
     /// The node's data directories as they were written down last; none if the file is damaged or missing.
     pub fn siblings(&self) -> Vec<(Uuid, PathBuf)> {
-        let path = self.path().join(FILE_NAME);
-        let bytes = read_file(&**self.disk(), &path, BYTES_MAX).ok().flatten();
-        let Some(bytes) = bytes else { return Vec::new() };
-        decode(&bytes).unwrap_or_else(|| {
+        let read = read(&**self.disk(), self.path()).map(Option::unwrap_or_default);
+        read.unwrap_or_else(|Damaged| {
+            let path = self.path().join(FILE_NAME);
             tracing::warn!(path = %path.display(), "the file is damaged: it is written again");
             Vec::new()
         })
     }
+}
+
+/// The file does not say what was written to it.
+pub(crate) struct Damaged;
+
+/// What the file says; `None` if it is missing or cannot be read.
+pub(crate) fn read(disk: &dyn Disk, dir: &Path) -> Result<Option<Vec<(Uuid, PathBuf)>>, Damaged> {
+    let bytes = read_file(disk, &dir.join(FILE_NAME), BYTES_MAX).ok().flatten();
+    bytes.map(|bytes| decode(&bytes).ok_or(Damaged)).transpose()
 }
 
 fn encode(siblings: &[(Uuid, PathBuf)]) -> String {

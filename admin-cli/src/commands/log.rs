@@ -8,7 +8,9 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
-use log_engine::inspect::{DumpError, Finding, Item, Severity, Verdict, dump_file, flushed_ends, verify_log};
+use log_engine::inspect::{
+    DumpError, Finding, Item, Severity, Verdict, dump_file, flushed_ends, verify_data_dir, verify_log,
+};
 use log_engine::{Disk, LogName, RealDisk};
 use serde_json::{Value, json};
 
@@ -20,7 +22,7 @@ use crate::output::{Format, Output, count_of, printable};
 pub(crate) enum LogCommand {
     /// Show what files of a log say: segments, indexes, snapshots, epochs, seals
     Dump(DumpArgs),
-    /// Check all files of a log, or of all logs of a data directory, against each other
+    /// Check all files of a log, or of a data directory and all logs in it, against each other
     Verify(VerifyArgs),
 }
 
@@ -95,9 +97,12 @@ fn show(item: &Item, records: bool, output: &mut Output<'_>) -> Result<(), Failu
 
 fn verify(dirs: &[PathBuf], output: &mut Output<'_>) -> Result<(), Failure> {
     let (mut logs, mut documents) = (Vec::new(), Vec::new());
+    let mut beside_logs = Vec::new();
     for dir in dirs {
         let found = logs_in(dir)?;
-        if found.is_empty() {
+        let beside = verify_data_dir(&RealDisk, dir).map_err(|error| Failure::failed(error.to_string()))?;
+        beside_logs.extend(beside.map(|findings| (dir, findings)));
+        if found.is_empty() && beside_logs.last().is_none_or(|(last, _)| *last != dir) {
             let message = format!("{} holds no segments, nor do the directories in it", dir.display());
             return Err(Failure::not_found(message));
         }
@@ -107,7 +112,9 @@ fn verify(dirs: &[PathBuf], output: &mut Output<'_>) -> Result<(), Failure> {
     for log in &logs {
         let mut verdict =
             verify_log(&RealDisk, &log.dir).map_err(|error| Failure::failed(error.to_string()))?;
-        check_flushed(log, &mut verdict);
+        if let Some(flushed) = log.flushed {
+            verdict.check_flushed(&log.dir, flushed);
+        }
         match verdict.severity() {
             Some(Severity::Damage) => damaged += 1,
             Some(Severity::Rebuildable) => rebuildable += 1,
@@ -118,10 +125,20 @@ fn verify(dirs: &[PathBuf], output: &mut Output<'_>) -> Result<(), Failure> {
             Format::Json => documents.push(verdict_json(&log.dir, &verdict)),
         }
     }
+    for (dir, findings) in &beside_logs {
+        match output.format {
+            Format::Table => print_data_dir(dir, findings, output)?,
+            Format::Json => documents.push(data_dir_json(dir, findings)),
+        }
+    }
     if output.format == Format::Json {
         output.json(&Value::Array(documents))?;
     }
-    let logs = logs.len();
+    summary(logs.len(), damaged, rebuildable)?;
+    beside_logs.iter().try_for_each(|(dir, findings)| data_dir_summary(dir, findings))
+}
+
+fn summary(logs: usize, damaged: usize, rebuildable: usize) -> Result<(), Failure> {
     match (damaged, rebuildable) {
         (0, 0) => Ok(()),
         (0, some) => {
@@ -130,6 +147,21 @@ fn verify(dirs: &[PathBuf], output: &mut Output<'_>) -> Result<(), Failure> {
         }
         (some, _) => Err(Failure::failed(format!("{some} of {logs} logs have damaged records"))
             .hint("with other copies the node replaces such a log by itself; else restore it from a backup")),
+    }
+}
+
+fn data_dir_summary(dir: &Path, findings: &[Finding]) -> Result<(), Failure> {
+    let dir = dir.display();
+    match findings.iter().map(|finding| finding.severity).max() {
+        Some(Severity::Note) | None => Ok(()),
+        Some(Severity::Rebuildable) => {
+            Err(Failure::failed(format!("the data directory {dir} has files that are to be built anew"))
+                .hint("no record is lost: each finding says what the next start makes of it"))
+        }
+        Some(Severity::Damage) => {
+            Err(Failure::failed(format!("the data directory {dir} has damaged or missing files"))
+                .hint("each finding says which; restore the file from a backup, or see docs/damage.md"))
+        }
     }
 }
 
@@ -162,17 +194,6 @@ fn logs_in(dir: &Path) -> Result<Vec<FoundLog>, Failure> {
     Ok(found)
 }
 
-fn check_flushed(log: &FoundLog, verdict: &mut Verdict) {
-    if let Some(flushed) = log.flushed.filter(|flushed| *flushed > verdict.end) {
-        verdict.findings.push(Finding {
-            severity: Severity::Damage,
-            path: log.dir.clone(),
-            position: None,
-            reason: format!("the log was on disk up to offset {flushed} but ends at {}", verdict.end),
-        });
-    }
-}
-
 fn severity_text(severity: Severity) -> &'static str {
     match severity {
         Severity::Note => "note",
@@ -194,7 +215,18 @@ fn print_verdict(dir: &Path, verdict: &Verdict, output: &mut Output<'_>) -> Resu
         verdict.records,
         verdict.bytes
     ))?;
-    for finding in &verdict.findings {
+    print_findings(&verdict.findings, output)
+}
+
+/// Of the files beside the logs.
+fn print_data_dir(dir: &Path, findings: &[Finding], output: &mut Output<'_>) -> Result<(), Failure> {
+    let state = findings.iter().map(|finding| finding.severity).max().map_or("sound", severity_text);
+    output.line(&format!("{}, beside the logs: {state}", dir.display()))?;
+    print_findings(findings, output)
+}
+
+fn print_findings(findings: &[Finding], output: &mut Output<'_>) -> Result<(), Failure> {
+    for finding in findings {
         let at = finding.position.map(|position| format!(", byte {position}")).unwrap_or_default();
         let (severity, path) = (severity_text(finding.severity), finding.path.display());
         output.line(&printable(&format!("  {severity}: {path}{at}: {}", finding.reason)))?;
@@ -202,15 +234,26 @@ fn print_verdict(dir: &Path, verdict: &Verdict, output: &mut Output<'_>) -> Resu
     Ok(())
 }
 
+fn finding_json(finding: &Finding) -> Value {
+    json!({
+        "severity": severity_text(finding.severity),
+        "file": finding.path.display().to_string(),
+        "position": finding.position,
+        "reason": finding.reason,
+    })
+}
+
+/// Of the files beside the logs.
+fn data_dir_json(dir: &Path, findings: &[Finding]) -> Value {
+    let state = findings.iter().map(|finding| finding.severity).max().map_or("sound", severity_text);
+    json!({
+        "data_directory": dir.display().to_string(),
+        "state": state,
+        "findings": findings.iter().map(finding_json).collect::<Vec<_>>(),
+    })
+}
+
 fn verdict_json(dir: &Path, verdict: &Verdict) -> Value {
-    let finding = |finding: &Finding| {
-        json!({
-            "severity": severity_text(finding.severity),
-            "file": finding.path.display().to_string(),
-            "position": finding.position,
-            "reason": finding.reason,
-        })
-    };
     json!({
         "directory": dir.display().to_string(),
         "state": verdict.severity().map_or("sound", severity_text),
@@ -221,6 +264,6 @@ fn verdict_json(dir: &Path, verdict: &Verdict) -> Value {
         "batches": verdict.batches,
         "records": verdict.records,
         "bytes": verdict.bytes,
-        "findings": verdict.findings.iter().map(finding).collect::<Vec<_>>(),
+        "findings": verdict.findings.iter().map(finding_json).collect::<Vec<_>>(),
     })
 }

@@ -32,12 +32,12 @@ use crate::flushed_ends::FlushedEnds;
 use crate::log::is_disk_full;
 use crate::recovery::remove_if_there;
 
-const FILE_NAME: &str = "cleaner-offset-checkpoint";
+pub(crate) const FILE_NAME: &str = "cleaner-offset-checkpoint";
 /// A million partitions.
 const BYTES_MAX: u64 = 128 << 20;
 
 /// Up to where compaction has dropped tombstones and markers, by the same format (`super::dropped`).
-const DROPPED_FILE_NAME: &str = "cleaner-dropped-checkpoint";
+pub(crate) const DROPPED_FILE_NAME: &str = "cleaner-dropped-checkpoint";
 /// Stands for a log of which that is not known.
 pub(crate) const UNKNOWN: i64 = i64::MAX;
 
@@ -232,6 +232,22 @@ fn read(disk: &dyn Disk, path: &Path) -> Result<Option<Stored>, Unreadable> {
         tracing::warn!(path = %path.display(), "the file is damaged: what it says of compaction is found anew");
         Unreadable
     })
+}
+
+/// What one of the two files looks like to who only looks.
+pub(crate) enum FileState {
+    Missing,
+    Damaged,
+    Whole { generation: u64 },
+}
+
+/// How one of the two files is.
+pub(crate) fn state(disk: &dyn Disk, path: &Path) -> FileState {
+    match read(disk, path) {
+        Ok(Some(stored)) => FileState::Whole { generation: stored.generation },
+        Ok(None) => FileState::Missing,
+        Err(Unreadable) => FileState::Damaged,
+    }
 }
 
 fn encode(ends: &BTreeMap<LogName, i64>, generation: Option<u64>) -> String {

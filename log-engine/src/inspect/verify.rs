@@ -5,6 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use log_engine_core::append_times::AppendTimes;
 use log_engine_core::seal::{FileSum, Seal};
 use log_engine_core::{EpochHistory, producer_snapshot};
 use records::NO_TIMESTAMP;
@@ -18,7 +19,7 @@ use crate::index::{IndexEntry, TimeEntry};
 use crate::scan::{Fault, HeaderScan};
 use crate::scrub::{DAMAGED_FILE, difference};
 use crate::segment::{file_name, parse_file_name};
-use crate::{epoch_file, poison, seal};
+use crate::{append_times, epoch_file, poison, seal};
 
 /// How bad a finding is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -27,7 +28,7 @@ pub enum Severity {
     Note,
     /// The file is wrong or missing; a start or the scrub builds it anew from the records.
     Rebuildable,
-    /// Records are gone or wrong.
+    /// Records are gone or wrong, or the data directory is not opened as it is.
     Damage,
 }
 
@@ -60,6 +61,14 @@ impl Verdict {
     /// How bad the worst finding is.
     pub fn severity(&self) -> Option<Severity> {
         self.findings.iter().map(|finding| finding.severity).max()
+    }
+
+    /// Compares the end with the offset up to which the data directory knows the log to be on disk.
+    pub fn check_flushed(&mut self, dir: &Path, flushed: i64) {
+        if flushed > self.end {
+            let reason = format!("the log was on disk up to offset {flushed} but ends at {}", self.end);
+            self.find(Severity::Damage, dir.to_owned(), None, reason);
+        }
     }
 
     fn find(&mut self, severity: Severity, path: PathBuf, position: Option<u64>, reason: impl Into<String>) {
@@ -379,6 +388,12 @@ impl Verify<'_> {
                 });
                 if let Some((position, reason)) = broken {
                     self.verdict.find(Severity::Rebuildable, path, Some(position), reason);
+                }
+            }
+            (_, Some((base, append_times::SUFFIX))) => {
+                let bytes = small(self.disk, &path)?;
+                if let Err(error) = AppendTimes::decode(&bytes, base) {
+                    self.verdict.find(Severity::Rebuildable, path, None, error.to_string());
                 }
             }
             (_, Some((base, "index" | "timeindex" | seal::SUFFIX))) if !logs.contains_key(&base) => {

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use uuid::Uuid;
 
-use super::{DumpArgs, LogCommand, run};
+use super::{DumpArgs, LogCommand, VerifyArgs, run};
 use crate::failure::Failure;
 use crate::output::{Format, captured};
 
@@ -322,4 +322,57 @@ fn what_cannot_be_dumped_is_named_with_what_to_do() {
         assert!(said.starts_with(&format!("error: cannot read {path}: ")), "{said}");
         assert!(said.contains("hint: each log has a directory of its own"), "{said}");
     }
+}
+
+/// What `weir log verify` says of a directory, and how it ends.
+fn verify_in(dir: &Path) -> (Vec<Value>, Result<(), Failure>) {
+    let mut result = Ok(());
+    let text = captured(Format::Json, |output| {
+        let args = VerifyArgs { dirs: vec![dir.to_owned()] };
+        result = run(LogCommand::Verify(args), output);
+    });
+    let documents: Value = serde_json::from_str(&text).unwrap();
+    (documents.as_array().unwrap().clone(), result)
+}
+
+#[test]
+fn the_files_beside_the_logs_are_verified_with_a_data_directory() {
+    let log = write_log();
+    let root = log.dir.parent().unwrap();
+    let (documents, result) = verify_in(root);
+    assert_eq!((documents.len(), result), (2, Ok(())), "{documents:?}");
+    assert_eq!(documents[0]["state"], "sound", "{documents:?}");
+    let beside = &documents[1];
+    assert_eq!(beside["data_directory"], root.display().to_string());
+    // Nobody has told it of a run of the machine, or of other directories.
+    assert_eq!(
+        (&beside["state"], beside["findings"].as_array().unwrap().len()),
+        (&json!("note"), 2),
+        "{beside}"
+    );
+    let (documents, result) = verify_in(&log.dir);
+    assert_eq!((documents.len(), result), (1, Ok(())), "a log alone");
+
+    for (name, state) in [("meta.properties", "damage"), ("cleaner-dropped-checkpoint", "rebuildable")] {
+        let path = root.join(name);
+        let whole = fs::read(&path).unwrap();
+        let mut bytes = whole.clone();
+        let at = bytes.len() - 2;
+        bytes[at] ^= 1;
+        fs::write(&path, bytes).unwrap();
+        let (documents, result) = verify_in(root);
+        assert_eq!(documents[1]["state"], state, "{documents:?}");
+        let named = documents[1]["findings"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .any(|finding| finding["severity"] == state && finding["file"] == path.display().to_string());
+        assert!(named, "{documents:?}");
+        let failure = result.unwrap_err().to_string();
+        assert!(failure.contains(&format!("the data directory {}", root.display())), "{failure}");
+        fs::write(&path, whole).unwrap();
+    }
+    fs::remove_dir_all(&log.dir).unwrap();
+    let (documents, result) = verify_in(root);
+    assert_eq!((documents[0]["state"].as_str(), result.is_err()), (Some("damage"), true), "{documents:?}");
 }
