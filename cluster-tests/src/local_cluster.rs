@@ -151,6 +151,12 @@ impl WeirDev {
         self.wait_ready();
     }
 
+    /// Stops it, and starts it again where it was.
+    pub fn restart(&mut self) {
+        self.stop();
+        self.start_again();
+    }
+
     fn wait_ready(&mut self) {
         wait_for_answer(&mut self.process, self.port);
     }

@@ -14,6 +14,7 @@ pub mod requests;
 mod requests_of_admin;
 mod requests_of_groups;
 pub mod scripts;
+mod scripts_of_epochs;
 mod scripts_of_groups;
 mod tree;
 pub mod verdicts;
@@ -32,8 +33,8 @@ pub type Lines = BTreeMap<String, String>;
 pub type Announced = (i16, i16, i16);
 
 /// Asks the server at `address` everything. `announced` are the APIs of the server that it is to be compared with, or none
-/// to take its own.
-pub fn observe(address: &str, announced: Option<&[Announced]>) -> Findings {
+/// to take its own. `restart` stops its only node and starts it again where it was.
+pub fn observe(address: &str, announced: Option<&[Announced]>, restart: impl FnOnce()) -> Findings {
     let world = World::prepare(address);
     let own = world.announced();
     let announced = announced.map_or_else(|| own.clone(), <[Announced]>::to_vec);
@@ -46,5 +47,6 @@ pub fn observe(address: &str, announced: Option<&[Announced]>) -> Findings {
     findings.request_crc = requests::crc(&world, &questions);
     mutations::observe(&world, &questions, &announced, &mut findings);
     scripts::observe(&world, &mut findings);
+    scripts::observe_restart(&world, restart, &mut findings);
     findings
 }

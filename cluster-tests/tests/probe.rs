@@ -9,16 +9,17 @@ use cluster_tests::probe::verdicts::Verdicts;
 fn every_difference_from_kafka_has_a_verdict() {
     let kafka =
         Findings::load(&record::record_file()).expect("the record of Apache Kafka is in the repository");
-    let dev = WeirDev::start("probe");
-    let weir = probe::observe(&dev.bootstrap(), Some(&kafka.announced));
+    let mut dev = WeirDev::start("probe");
+    let address = dev.bootstrap();
+    let weir = probe::observe(&address, Some(&kafka.announced), || dev.restart());
     assert_eq!(
         weir.request_crc, kafka.request_crc,
         "the requests of the probe were changed: `cargo xtask probe --record` asks Apache Kafka anew"
     );
     assert!(kafka.len() > 4_000, "the record holds {} answers", kafka.len());
     let differences = record::differences(&kafka, &weir);
-    let open: Vec<String> = Verdicts::load()
-        .expect("docs/differences.md has the table of verdicts")
+    let verdicts = Verdicts::load().expect("docs/differences.md has the table of verdicts");
+    let open: Vec<String> = verdicts
         .without_verdict(&differences)
         .into_iter()
         .map(|Difference { name, versions, kafka, other }| {
@@ -31,4 +32,6 @@ fn every_difference_from_kafka_has_a_verdict() {
         open.len(),
         open.join("\n")
     );
+    let stale = verdicts.stale(&differences);
+    assert!(stale.is_empty(), "docs/differences.md explains what is no difference any more: {stale:?}");
 }

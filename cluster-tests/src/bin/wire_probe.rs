@@ -38,8 +38,11 @@ fn main() -> ExitCode {
 }
 
 fn ask_kafka() -> Result<Findings, String> {
-    let cluster = KafkaCluster::start(&BrokerOptions::default()).map_err(|error| error.to_string())?;
-    let mut findings = probe::observe(&cluster.bootstrap(), None);
+    let mut cluster = KafkaCluster::start(&BrokerOptions::default()).map_err(|error| error.to_string())?;
+    let address = cluster.bootstrap();
+    let mut findings = probe::observe(&address, None, || {
+        cluster.restart().unwrap_or_else(|error| panic!("Apache Kafka does not restart: {error}"));
+    });
     let version = tools::output("kafka-topics", &["--version"]).map_err(|error| error.to_string())?;
     findings.kafka_version = version.split_whitespace().next().unwrap_or_default().to_owned();
     cluster.stop().map_err(|error| error.to_string())?;
@@ -65,8 +68,9 @@ fn repeat_kafka() -> Result<(), String> {
 
 fn compare_weir() -> Result<(), String> {
     let recorded = Findings::load(&record::record_file())?;
-    let dev = WeirDev::start("wire_probe");
-    let findings = probe::observe(&dev.bootstrap(), Some(&recorded.announced));
+    let mut dev = WeirDev::start("wire_probe");
+    let address = dev.bootstrap();
+    let findings = probe::observe(&address, Some(&recorded.announced), || dev.restart());
     let differences = record::differences(&recorded, &findings);
     let verdicts = Verdicts::load()?;
     let open = verdicts.without_verdict(&differences);

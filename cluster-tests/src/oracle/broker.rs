@@ -18,6 +18,8 @@ use crate::process::Process;
 /// Any cluster id will do; this one is fixed so that two runs write the same files.
 const CLUSTER_ID: &str = "V2VpclRlc3RPcmFjbGUxMA";
 
+const CONFIG_FILE: &str = "server.properties";
+
 const READY_LIMIT: Duration = Duration::from_secs(90);
 const STOP_LIMIT: Duration = Duration::from_secs(10);
 
@@ -60,6 +62,7 @@ impl Default for BrokerOptions {
 #[derive(Debug)]
 pub struct KafkaCluster {
     nodes: Vec<Node>,
+    jvm: &'static [&'static str],
     // Dropped after the nodes, so that no process writes into a removed folder.
     dir: TempDir,
 }
@@ -80,14 +83,14 @@ impl KafkaCluster {
             .collect();
         let mut nodes = Vec::new();
         for (index, (port, _)) in ports.iter().enumerate() {
-            let home = dir.path().join(format!("node-{}", index + 1));
+            let home = home(&dir, index);
             fs::create_dir(&home).map_err(OracleError::io(format!("create {}", home.display())))?;
             let config = write_config(&home, index, &ports, options)?;
             format_storage(&config)?;
             let process = start_node(&home, &config, options.jvm)?;
             nodes.push(Node { port: *port, process });
         }
-        let mut cluster = KafkaCluster { nodes, dir };
+        let mut cluster = KafkaCluster { nodes, jvm: options.jvm, dir };
         cluster.wait_ready()?;
         Ok(cluster)
     }
@@ -123,6 +126,20 @@ impl KafkaCluster {
     /// Ends all nodes softly, at the same time: the last one of a quorum could not end its work alone. One that takes too
     /// long is ended hard, since its data is thrown away.
     pub fn stop(mut self) -> Result<(), OracleError> {
+        self.end_all()
+    }
+
+    /// Ends all nodes as [`KafkaCluster::stop`] does, starts them again where they were, and waits until each answers.
+    pub fn restart(&mut self) -> Result<(), OracleError> {
+        self.end_all()?;
+        for (index, node) in self.nodes.iter_mut().enumerate() {
+            let home = home(&self.dir, index);
+            node.process = start_node(&home, &home.join(CONFIG_FILE), self.jvm)?;
+        }
+        self.wait_ready()
+    }
+
+    fn end_all(&mut self) -> Result<(), OracleError> {
         let failed = OracleError::io("stop a Kafka node");
         let signals = self.nodes.iter().map(|node| node.process.signal(Signal::TERM));
         signals.collect::<std::io::Result<()>>().map_err(failed)?;
@@ -171,6 +188,10 @@ pub fn answers_api_versions(port: u16) -> bool {
     ask().unwrap_or(false)
 }
 
+fn home(dir: &TempDir, index: usize) -> PathBuf {
+    dir.path().join(format!("node-{}", index + 1))
+}
+
 fn write_config(
     home: &Path,
     index: usize,
@@ -203,7 +224,7 @@ fn write_config(
     lines.retain(|(key, _)| !options.properties.iter().any(|(other, _)| other == key));
     lines.extend(options.properties.iter().cloned());
     let text: String = lines.iter().map(|(key, value)| format!("{key}={value}\n")).collect();
-    let path = home.join("server.properties");
+    let path = home.join(CONFIG_FILE);
     fs::write(&path, text).map_err(OracleError::io(format!("write {}", path.display())))?;
     Ok(path)
 }

@@ -169,7 +169,7 @@ fn differing_in(
         .collect()
 }
 
-/// Paths with both values. If the outcomes differ, that is all that is said.
+/// Paths with both values. If the outcomes differ, that is all that is said; of a list that is longer only its length is.
 fn differing(kafka: Option<&Lines>, other: Option<&Lines>) -> Vec<(String, String, String)> {
     let value = |lines: Option<&Lines>, path: &str| match lines {
         Some(lines) => lines.get(path).cloned().unwrap_or_else(|| "absent".to_owned()),
@@ -177,8 +177,10 @@ fn differing(kafka: Option<&Lines>, other: Option<&Lines>) -> Vec<(String, Strin
     };
     let outcome = "outcome".to_owned();
     let paths: BTreeSet<&String> = [kafka, other].into_iter().flatten().flat_map(Lines::keys).collect();
+    let beyond = elements_of_one(&paths, kafka, other);
     let differing: Vec<(String, String, String)> = paths
         .into_iter()
+        .filter(|path| !beyond.iter().any(|element| path.starts_with(element)))
         .map(|path| (path.clone(), value(kafka, path), value(other, path)))
         .filter(|(_, kafka, other)| kafka != other)
         .collect();
@@ -186,6 +188,19 @@ fn differing(kafka: Option<&Lines>, other: Option<&Lines>) -> Vec<(String, Strin
         Some(outcome) => vec![outcome.clone()],
         None => differing,
     }
+}
+
+/// Paths of the elements that only the longer one of two lists has.
+fn elements_of_one(paths: &BTreeSet<&String>, kafka: Option<&Lines>, other: Option<&Lines>) -> Vec<String> {
+    let length = |lines: Option<&Lines>, path: &str| lines?.get(path)?.parse::<usize>().ok();
+    let lists = paths.iter().filter_map(|path| {
+        let lengths = (length(kafka, path)?, length(other, path)?);
+        Some((path.strip_suffix(".len")?, lengths))
+    });
+    let beyond = |(list, (a, b)): (&str, (usize, usize))| {
+        (a.min(b)..a.max(b)).map(|index| format!("{list}[{index}]")).collect::<Vec<String>>()
+    };
+    lists.flat_map(beyond).collect()
 }
 
 /// `a[0].b[name].c` → `a[].b[name].c`.
@@ -278,6 +293,15 @@ mod tests {
         let tally = |verdict: &str| tally(&kafka, &weir, &|name| name.starts_with(verdict));
         assert_eq!(tally("A/x: a"), Tally { passed: 1, failed: 1, named: 0 });
         assert_eq!(tally("A/x"), Tally { passed: 1, failed: 1, named: 1 });
+    }
+
+    #[test]
+    fn a_longer_list_is_told_by_its_length() {
+        let (mut kafka, mut weir) = (Findings::default(), Findings::default());
+        kafka.note("A/x", 0, lines(&[("a.len", "1"), ("a[0].b", "1")]));
+        weir.note("A/x", 0, lines(&[("a.len", "3"), ("a[0].b", "2"), ("a[1].b", "1"), ("a[2].b", "1")]));
+        let found: Vec<String> = differences(&kafka, &weir).into_iter().map(|d| d.name).collect();
+        assert_eq!(found, ["A/x: a.len", "A/x: a[].b"]);
     }
 
     #[test]

@@ -135,11 +135,15 @@ pub(super) fn all(world: &World) -> Vec<Question> {
     catalogue.questions
 }
 
-/// CRC-32C of all requests with the ids of topics and of the cluster left out.
+/// CRC-32C of all requests with the ids of topics and of the cluster, and the path of the data directory, left out.
 pub(super) fn crc(world: &World, questions: &[Question]) -> u32 {
     let mut digest = crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc32Iscsi);
     for question in questions {
         let mut frame = question.frame.clone();
+        // Its length differs, and with it that of the request.
+        if let Some(at) = position(&frame, world.log_dir().as_bytes()) {
+            frame = [question.label.as_bytes(), &frame[at + world.log_dir().len()..]].concat();
+        }
         for (_, id) in world.topic_ids() {
             blank(&mut frame, id.as_bytes());
         }
@@ -150,9 +154,13 @@ pub(super) fn crc(world: &World, questions: &[Question]) -> u32 {
 }
 
 fn blank(bytes: &mut [u8], needle: &[u8]) {
-    while let Some(at) = bytes.windows(needle.len()).position(|window| window == needle) {
+    while let Some(at) = position(bytes, needle) {
         bytes[at..at + needle.len()].fill(0);
     }
+}
+
+fn position(bytes: &[u8], needle: &[u8]) -> Option<usize> {
+    bytes.windows(needle.len()).position(|window| window == needle)
 }
 
 fn api_versions(catalogue: &mut Catalogue<'_>) {
@@ -211,6 +219,11 @@ fn metadata(catalogue: &mut Catalogue<'_>) {
     catalogue.ask_in(4..=13, "empty name", |_| by_name(&[""]));
     catalogue.ask_in(4..=13, "unknown topic", |_| by_name(&[NO_TOPIC, READ]));
     catalogue.ask_in(4..=13, "topic twice", |_| by_name(&[READ, READ]));
+    // Everything: no list, and in version 0, which cannot say that, an empty one.
+    let everything = |topics| MetadataRequest { topics, ..MetadataRequest::default() };
+    catalogue.ask_in(0..=0, "all", |_| everything(Some(Vec::new())));
+    catalogue.ask_in(1..=3, "all", |_| everything(None));
+    catalogue.ask_in(4..=13, "all", |_| ask(None));
     catalogue.ask_in(4..=13, "no topics", |_| by_name(&[]));
     catalogue
         .ask_in(1..=3, "no topics", |_| MetadataRequest { allow_auto_topic_creation: true, ..by_name(&[]) });

@@ -5,6 +5,9 @@ use kafka_wire_core::messages::alter_configs::{AlterConfigsRequest, AlterConfigs
 use kafka_wire_core::messages::alter_partition_reassignments::{
     AlterPartitionReassignmentsRequest, ReassignablePartition, ReassignableTopic,
 };
+use kafka_wire_core::messages::alter_replica_log_dirs::{
+    AlterReplicaLogDir, AlterReplicaLogDirTopic, AlterReplicaLogDirsRequest,
+};
 use kafka_wire_core::messages::create_partitions::{
     CreatePartitionsAssignment, CreatePartitionsRequest, CreatePartitionsTopic,
 };
@@ -51,6 +54,7 @@ pub(super) fn add(catalogue: &mut Catalogue<'_>) {
     incremental_alter_configs(catalogue);
     reassignments(catalogue);
     cluster(catalogue);
+    log_dirs(catalogue);
     quorum(catalogue);
     features(catalogue);
 }
@@ -376,6 +380,9 @@ fn cluster(catalogue: &mut Catalogue<'_>) {
     catalogue.ask("cursor behind all", |_| pages(&[MANY], 2, Some(("zzz", 0))));
     catalogue.ask("unknown topic", |_| pages(&[NO_TOPIC], 2, None));
     catalogue.ask("invalid topic", |_| pages(&["no/slash"], 2, None));
+}
+
+fn log_dirs(catalogue: &mut Catalogue<'_>) {
     let dirs = |topics: Option<&[(&str, i32)]>| DescribeLogDirsRequest {
         topics: topics.map(|topics| {
             let topic = |(topic, partition): &(&str, i32)| DescribableLogDirTopic {
@@ -388,6 +395,35 @@ fn cluster(catalogue: &mut Catalogue<'_>) {
     catalogue.ask("valid", |_| dirs(Some(&[(READ, 0)])));
     catalogue.ask("unknown topic", |_| dirs(Some(&[(NO_TOPIC, 0)])));
     catalogue.ask("no topics", |_| dirs(Some(&[])));
+    let into = |path: &str, topics: &[(&str, &[i32])]| AlterReplicaLogDir {
+        path: path.into(),
+        topics: topics
+            .iter()
+            .map(|(name, partitions)| AlterReplicaLogDirTopic {
+                name: (*name).into(),
+                partitions: partitions.to_vec(),
+            })
+            .collect(),
+    };
+    // What is spoiled must have the same length everywhere: a directory that neither has.
+    const NO_DIR: &str = "/probe-nowhere";
+    let here = catalogue.world.log_dir();
+    let alter = |dirs| AlterReplicaLogDirsRequest { dirs };
+    catalogue.ask("valid", |_| alter(vec![into(NO_DIR, &[(READ, &[0])])]));
+    catalogue.ask("where it is", |_| alter(vec![into(here, &[(READ, &[0])])]));
+    catalogue.ask("path that is not absolute", |_| alter(vec![into("probe-nowhere", &[(READ, &[0])])]));
+    catalogue.ask("empty path", |_| alter(vec![into("", &[(READ, &[0])])]));
+    catalogue.ask("unknown topic", |_| alter(vec![into(here, &[(NO_TOPIC, &[0])])]));
+    catalogue.ask("unknown topic and directory", |_| alter(vec![into(NO_DIR, &[(NO_TOPIC, &[0])])]));
+    catalogue.ask("unknown partition", |_| alter(vec![into(here, &[(READ, &[9])])]));
+    catalogue.ask("negative partition", |_| alter(vec![into(here, &[(READ, &[-1])])]));
+    catalogue.ask("partition twice", |_| alter(vec![into(here, &[(READ, &[0, 0])])]));
+    catalogue.ask("into two directories", |_| {
+        alter(vec![into(NO_DIR, &[(READ, &[0])]), into(here, &[(READ, &[0])])])
+    });
+    catalogue.ask("no partitions", |_| alter(vec![into(here, &[(READ, &[])])]));
+    catalogue.ask("no topics", |_| alter(vec![into(here, &[])]));
+    catalogue.ask("no directories", |_| alter(Vec::new()));
 }
 
 fn quorum(catalogue: &mut Catalogue<'_>) {

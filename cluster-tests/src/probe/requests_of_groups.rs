@@ -20,7 +20,7 @@ use kafka_wire_core::messages::offset_fetch::{
 use kafka_wire_core::messages::sync_group::SyncGroupRequest;
 
 use super::requests::{Catalogue, NO_TOPIC, NO_TOPIC_ID};
-use super::world::{GROUP, READ, World};
+use super::world::{EMPTY, GROUP, READ, World};
 
 /// A group that nobody ever joined.
 const NO_GROUP: &str = "probe-no-group";
@@ -293,6 +293,8 @@ fn delete(catalogue: &mut Catalogue<'_>) {
         }],
     };
     catalogue.ask("valid", |_| of(GROUP, READ, 9));
+    catalogue.ask("nothing committed", |_| of(GROUP, EMPTY, 0));
+    catalogue.ask("negative partition", |_| of(GROUP, READ, -1));
     catalogue.ask("unknown group", |_| of(NO_GROUP, READ, 0));
     catalogue.ask("unknown topic", |_| of(GROUP, NO_TOPIC, 0));
     catalogue.ask("empty group", |_| of("", READ, 0));

@@ -1,5 +1,6 @@
 //! What takes several steps on a connection: order, silence, halves, logins, sessions, producers, the life of a topic.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use kafka_wire_core::messages::create_topics::{CreatableTopic, CreateTopicsRequest};
@@ -17,17 +18,17 @@ use super::Lines;
 use super::answer;
 use super::record::Findings;
 use super::requests::fetch_request;
-use super::scripts_of_groups;
 use super::wire::{Outcome, Received, Wire, framed};
 use super::world::{self, GROUP, MANY, READ, WRITE, WRITER, World, batch, produce_request};
+use super::{scripts_of_epochs, scripts_of_groups};
 use crate::clock::{Stopwatch, wait_until};
 
 const READY_LIMIT: Duration = Duration::from_secs(30);
 
-/// Plays every script.
+/// Plays every script that needs no restart.
 pub(super) fn observe(world: &World, findings: &mut Findings) {
     type Play = fn(&mut Script<'_>);
-    let plays: [(&str, Play); 11] = [
+    let plays: [(&str, Play); 13] = [
         ("pipelining", pipelining),
         ("acks=0", acks_zero),
         ("frames in pieces", frames_in_pieces),
@@ -37,14 +38,25 @@ pub(super) fn observe(world: &World, findings: &mut Findings) {
         ("idempotent producer", idempotent_producer),
         ("waiting fetch", waiting_fetch),
         ("life of a topic", life_of_a_topic),
+        ("creation on first use", creation_on_first_use),
         ("group with one member", scripts_of_groups::one_member),
         ("static member", scripts_of_groups::static_member),
+        ("group with two members", scripts_of_groups::two_members),
     ];
     for (name, play) in plays {
-        let mut script = Script { world, lines: Lines::new() };
-        play(&mut script);
-        findings.note(&format!("script/{name}"), 0, script.lines);
+        note(world, findings, name, play);
     }
+}
+
+/// Plays the script that the node restarts in the middle of.
+pub(super) fn observe_restart(world: &World, restart: impl FnOnce(), findings: &mut Findings) {
+    note(world, findings, "leader epochs", |script| scripts_of_epochs::after_a_restart(script, restart));
+}
+
+fn note(world: &World, findings: &mut Findings, name: &str, play: impl FnOnce(&mut Script<'_>)) {
+    let mut script = Script { world, lines: Lines::new() };
+    play(&mut script);
+    findings.note(&format!("script/{name}"), 0, script.lines);
 }
 
 /// Collects what happens, step by step.
@@ -63,6 +75,16 @@ impl Script<'_> {
         request: &R,
     ) -> Option<R::Response> {
         let outcome = wire.exchange(&world::frame(request, version, Some("probe")));
+        self.answered::<R>(step, version, outcome)
+    }
+
+    /// Notes all of the answer to a request of this kind under `step`.
+    pub(super) fn answered<R: Request>(
+        &mut self,
+        step: &str,
+        version: i16,
+        outcome: Outcome,
+    ) -> Option<R::Response> {
         let lines =
             answer::lines(self.world, &outcome, |world, frame| answer::read::<R>(world, frame, version));
         for (path, value) in lines {
@@ -74,6 +96,12 @@ impl Script<'_> {
 
     pub(super) fn note(&mut self, step: &str, value: impl Into<String>) {
         self.lines.insert(step.to_owned(), value.into());
+    }
+
+    /// Takes back what was noted under paths of `step` that begin like this.
+    pub(super) fn forget(&mut self, step: &str, path: &str) {
+        let forgotten = format!("{step}: {path}");
+        self.lines.retain(|path, _| !path.starts_with(&forgotten));
     }
 }
 
@@ -315,6 +343,39 @@ fn life_of_a_topic(script: &mut Script<'_>) {
     read.topics[0].topic_id = second;
     script.ask(&mut wire, "11 read by the new id", 13, &read);
     script.note("ids differ", (first != second).to_string());
+}
+
+/// Metadata that creates what it asks for: what the first answer says, and the one when there is a leader.
+fn creation_on_first_use(script: &mut Script<'_>) {
+    let world = script.world;
+    let mut wire = world.open();
+    for version in [1, 4, 12] {
+        let topic = MetadataRequestTopic {
+            name: Some(format!("probe-first-use-{version}").into()),
+            ..MetadataRequestTopic::default()
+        };
+        let ask = MetadataRequest { topics: Some(vec![topic]), ..MetadataRequest::default() };
+        let creating = MetadataRequest { allow_auto_topic_creation: true, ..ask.clone() };
+        let looking = MetadataRequest { allow_auto_topic_creation: version < 4, ..ask };
+        if version >= 4 {
+            script.ask(&mut wire, &format!("version {version}, 1 not allowed"), version, &looking);
+        }
+        script.ask(&mut wire, &format!("version {version}, 2 first"), version, &creating);
+        let mut meanwhile = BTreeSet::new();
+        let led = wait_until(READY_LIMIT, || {
+            let topic = world.call(&looking, version).topics.remove(0);
+            let partitions = topic.partitions.iter().map(|partition| partition.error_code);
+            let error = partitions.chain([topic.error_code]).find(|error| *error != ErrorCode::None);
+            error.map(|error| meanwhile.insert(error.code())).is_none().then_some(())
+        });
+        script.note(&format!("version {version}, 3 led"), led.is_some().to_string());
+        // How often it is asked before it is there is chance; another answer than one of these is not.
+        for allowed in [ErrorCode::UnknownTopicOrPartition, ErrorCode::LeaderNotAvailable] {
+            meanwhile.remove(&allowed.code());
+        }
+        script.note(&format!("version {version}, 3 other errors meanwhile"), format!("{meanwhile:?}"));
+        script.ask(&mut wire, &format!("version {version}, 4 when it is led"), version, &creating);
+    }
 }
 
 /// Creates the topic, learns its id, and waits until it can be written to.

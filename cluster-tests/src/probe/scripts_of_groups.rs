@@ -1,6 +1,9 @@
 //! What members of a group say to their coordinator, with members that are connections of the probe.
 
+use std::time::Duration;
+
 use bytes::Bytes;
+use kafka_wire_core::ErrorCode;
 use kafka_wire_core::messages::delete_groups::DeleteGroupsRequest;
 use kafka_wire_core::messages::describe_groups::DescribeGroupsRequest;
 use kafka_wire_core::messages::heartbeat::HeartbeatRequest;
@@ -18,7 +21,11 @@ use kafka_wire_core::messages::sync_group::{SyncGroupRequest, SyncGroupRequestAs
 use super::requests_of_groups::join_request;
 use super::scripts::Script;
 use super::wire::Wire;
-use super::world::READ;
+use super::world::{self, READ};
+use crate::clock::wait_until;
+
+/// How long a member may take to hear of another one.
+const TURN_LIMIT: Duration = Duration::from_secs(20);
 
 fn beat(group: &str, member: &str, generation_id: i32) -> HeartbeatRequest {
     HeartbeatRequest {
@@ -48,17 +55,24 @@ fn commit(group: &str, member: &str, generation: i32) -> OffsetCommitRequest {
     }
 }
 
+/// The leader's, with an assignment for itself.
 fn sync(group: &str, member: &str, generation_id: i32) -> SyncGroupRequest {
+    assigning(group, member, generation_id, &[member])
+}
+
+/// The leader's, with an assignment for each member that tells the members apart; a follower's with none.
+fn assigning(group: &str, member: &str, generation_id: i32, members: &[&str]) -> SyncGroupRequest {
+    let assignment = |(index, member): (u8, &&str)| SyncGroupRequestAssignment {
+        member_id: (*member).into(),
+        assignment: Bytes::copy_from_slice(&[0, 1, 0, 0, 0, 0, 0, 0, 0, index]),
+    };
     SyncGroupRequest {
         group_id: group.into(),
         generation_id,
         member_id: member.into(),
         protocol_type: Some("consumer".into()),
         protocol_name: Some("range".into()),
-        assignments: vec![SyncGroupRequestAssignment {
-            member_id: member.into(),
-            assignment: Bytes::from_static(&[0, 1, 0, 0, 0, 0, 0, 0, 0, 0]),
-        }],
+        assignments: (0..).zip(members).map(assignment).collect(),
         ..SyncGroupRequest::default()
     }
 }
@@ -191,4 +205,76 @@ pub(super) fn static_member(script: &mut Script<'_>) {
     script.ask(&mut wire, "12 leave of the old one", 5, &leave(&old));
     script.ask(&mut wire, "13 leave by instance alone", 5, &leave(""));
     script.ask(&mut wire, "14 leave again", 5, &leave(""));
+}
+
+/// Two members on two connections: what the leader is told and what the other, and for whom the coordinator lets them wait.
+pub(super) fn two_members(script: &mut Script<'_>) {
+    const GROUP: &str = "probe-two-members";
+    let world = script.world;
+    let (mut leader, mut follower) = (world.open(), world.open());
+    let Some(id) = script.ask(&mut leader, "01 A gets an id", 9, &join_request(GROUP, "")) else { return };
+    learn(script, &id, "A");
+    let a = id.member_id.to_string();
+    let joined = script.ask(&mut leader, "02 A joins", 9, &join_request(GROUP, &a));
+    let first = joined.map_or(-1, |joined| joined.generation_id);
+    script.ask(&mut leader, "03 A syncs", 5, &sync(GROUP, &a, first));
+    let Some(id) = script.ask(&mut follower, "04 B gets an id", 9, &join_request(GROUP, "")) else { return };
+    learn(script, &id, "B");
+    let b = id.member_id.to_string();
+    follower.begin(&world::frame(&join_request(GROUP, &b), 9, Some("probe")));
+    let told = wait_until(TURN_LIMIT, || {
+        let error = world.call(&beat(GROUP, &a, first), 4).error_code;
+        (error == ErrorCode::RebalanceInProgress).then_some(())
+    });
+    script.note("05 A learns that B joins", told.is_some().to_string());
+    script.ask(&mut leader, "06 heartbeat of A", 4, &beat(GROUP, &a, first));
+    script.ask(&mut leader, "07 sync of A", 5, &sync(GROUP, &a, first));
+    script.ask(&mut leader, "08 commit of A", 8, &commit(GROUP, &a, first));
+    script.note("09 B waits for A", follower.is_quiet().to_string());
+    let joined = join_as_leader(script, &mut leader, "10 A joins again", &join_request(GROUP, &a));
+    let second = joined.map_or(-1, |joined| joined.generation_id);
+    let outcome = follower.outcome();
+    script.answered::<JoinGroupRequest>("11 B has joined", 9, outcome);
+    follower.begin(&world::frame(&assigning(GROUP, &b, second, &[]), 5, Some("probe")));
+    script.note("12 B waits for the assignment", follower.is_quiet().to_string());
+    script.ask(&mut leader, "13 heartbeat of A before the sync", 4, &beat(GROUP, &a, second));
+    script.ask(&mut leader, "14 commit of A before the sync", 8, &commit(GROUP, &a, second));
+    script.ask(&mut leader, "15 A syncs for both", 5, &assigning(GROUP, &a, second, &[&a, &b]));
+    let outcome = follower.outcome();
+    script.answered::<SyncGroupRequest>("16 B has its assignment", 5, outcome);
+    script.ask(&mut follower, "17 B syncs again", 5, &assigning(GROUP, &b, second, &[]));
+    let leave = |member: &str| LeaveGroupRequest {
+        group_id: GROUP.into(),
+        members: vec![MemberIdentity { member_id: member.into(), ..MemberIdentity::default() }],
+        ..LeaveGroupRequest::default()
+    };
+    script.ask(&mut leader, "18 A leaves", 5, &leave(&a));
+    script.ask(&mut follower, "19 heartbeat of B", 4, &beat(GROUP, &b, second));
+    script.ask(&mut follower, "20 sync of B", 5, &assigning(GROUP, &b, second, &[]));
+    let joined = script.ask(&mut follower, "21 B joins again, alone", 9, &join_request(GROUP, &b));
+    let third = joined.map_or(-1, |joined| joined.generation_id);
+    script.ask(&mut follower, "22 B syncs as the leader", 5, &sync(GROUP, &b, third));
+    script.ask(&mut follower, "23 B leaves", 5, &leave(&b));
+}
+
+/// Joins; the members that the leader is told of come in any order.
+fn join_as_leader(
+    script: &mut Script<'_>,
+    wire: &mut Wire,
+    step: &str,
+    request: &JoinGroupRequest,
+) -> Option<JoinGroupResponse> {
+    let response = script.ask(wire, step, 9, request)?;
+    script.forget(step, "members[");
+    let mut members: Vec<String> = response
+        .members
+        .iter()
+        .map(|member| {
+            let name = script.world.name("JoinGroup", "member_id", format!("{:?}", &*member.member_id));
+            format!("{name} {:?} {:02x?}", member.group_instance_id, &member.metadata[..])
+        })
+        .collect();
+    members.sort();
+    script.note(&format!("{step}: members"), members.join(", "));
+    Some(response)
 }

@@ -1,7 +1,8 @@
 //! Any message as paths and values, by way of its `Debug` text: the probe knows no field of any API by itself.
 //!
 //! Elements of lists are named by their `api_key`, `name`, `topic`, `group_id` or `topic_id` if these are unique
-//! (`configs[retention.ms].value`), else by position (`partitions[0].error_code`): servers may list topics in any order.
+//! (`configs[retention.ms].value`), a resource of which nothing else is told by name and type, all others by position
+//! (`partitions[0].error_code`): servers may list topics in any order.
 
 use std::collections::BTreeSet;
 use std::fmt::Debug;
@@ -96,7 +97,7 @@ fn flatten(node: &Node, path: &str, field: &str, rename: &dyn Fn(&str) -> String
             }
             for (index, node) in items.iter().enumerate() {
                 let name = match &names {
-                    Some(names) => rename(names[index]),
+                    Some(names) => rename(&names[index]),
                     None => index.to_string(),
                 };
                 flatten(node, &format!("{path}[{name}]"), field, rename, out);
@@ -105,18 +106,23 @@ fn flatten(node: &Node, path: &str, field: &str, rename: &dyn Fn(&str) -> String
     }
 }
 
-fn unique_names(items: &[Node]) -> Option<Vec<&str>> {
-    let names: Vec<&str> = items.iter().map(element_name).collect::<Option<_>>()?;
-    let unique: BTreeSet<&&str> = names.iter().collect();
+fn unique_names(items: &[Node]) -> Option<Vec<String>> {
+    let names: Vec<String> = items.iter().map(element_name).collect::<Option<_>>()?;
+    let unique: BTreeSet<&String> = names.iter().collect();
     (unique.len() == names.len() && !names.is_empty()).then_some(names)
 }
 
-fn element_name(node: &Node) -> Option<&str> {
+fn element_name(node: &Node) -> Option<String> {
     let Node::Fields(fields) = node else { return None };
+    if let [(a, Node::Leaf(name)), (b, Node::Leaf(kind))] = &fields[..]
+        && (a.as_str(), b.as_str()) == ("resource_name", "resource_type")
+    {
+        return Some(format!("{} of type {kind}", name.trim_matches('"')));
+    }
     NAMES.iter().find_map(|name| {
         let (_, node) = fields.iter().find(|(field, _)| field == name)?;
         match node {
-            Node::Leaf(value) if !NOTHING.contains(&value.as_str()) => Some(value.as_str()),
+            Node::Leaf(value) if !NOTHING.contains(&value.as_str()) => Some(value.clone()),
             Node::Leaf(_) | Node::Fields(_) | Node::Items(_) => None,
         }
     })
@@ -175,5 +181,22 @@ mod tests {
         let paths: Vec<String> = leaves(&named, &plain).into_iter().map(|leaf| leaf.path).collect();
         assert!(paths.contains(&"list[b].ids[1]".to_owned()), "{paths:?}");
         assert!(paths.contains(&"nothing.ids[0]".to_owned()), "{paths:?}");
+    }
+
+    #[test]
+    fn resources_are_named_with_their_type() {
+        #[derive(Debug)]
+        #[expect(dead_code, reason = "read by Debug")]
+        struct Resource {
+            resource_name: &'static str,
+            resource_type: i8,
+        }
+        let resource = |resource_type| Resource { resource_name: "1", resource_type };
+        let paths: Vec<String> =
+            leaves(&[resource(4), resource(8)], &plain).into_iter().map(|leaf| leaf.path).collect();
+        let of = |kind: &str| {
+            [format!("[1 of type {kind}].resource_name"), format!("[1 of type {kind}].resource_type")]
+        };
+        assert_eq!(paths, [of("4"), of("8")].concat());
     }
 }

@@ -11,6 +11,8 @@ use bytes::Bytes;
 
 /// How long the server may take to answer or to hang up.
 const LIMIT: Duration = Duration::from_secs(12);
+/// How long a server that lets a member wait for others is watched: it must not answer early.
+const QUIET: Duration = Duration::from_millis(300);
 /// The number of a probe's request.
 pub(super) const CORRELATION_ID: i32 = 41;
 /// The number of the request behind it.
@@ -84,16 +86,32 @@ impl Wire {
         match read() {
             Ok(frame) => Received::Frame(frame),
             Err(error) if is_hang_up(error.kind()) => Received::Closed,
-            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
-                Received::Nothing
-            }
+            Err(error) if is_time_out(error.kind()) => Received::Nothing,
             Err(error) => panic!("neither an answer nor a hang-up: {error}"),
         }
     }
 
     /// Sends a frame and says what it led to.
     pub(super) fn exchange(&mut self, frame: &[u8]) -> Outcome {
+        self.begin(frame);
+        self.outcome()
+    }
+
+    /// Sends a frame whose answer others have to bring about first.
+    pub(super) fn begin(&mut self, frame: &[u8]) {
         self.send(&[frame, &sentinel()].concat());
+    }
+
+    /// Whether nothing comes for a while.
+    pub(super) fn is_quiet(&self) -> bool {
+        self.stream.set_read_timeout(Some(QUIET)).expect("a limit can be set");
+        let waiting = self.stream.peek(&mut [0]);
+        self.stream.set_read_timeout(Some(LIMIT)).expect("a limit can be set");
+        waiting.is_err_and(|error| is_time_out(error.kind()))
+    }
+
+    /// What the frame of [`Wire::begin`] led to.
+    pub(super) fn outcome(&mut self) -> Outcome {
         match self.receive() {
             Received::Closed => Outcome::Closed,
             Received::Nothing => Outcome::Nothing,
@@ -123,4 +141,8 @@ fn is_sentinel(frame: &[u8]) -> bool {
 
 fn is_hang_up(kind: ErrorKind) -> bool {
     matches!(kind, ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset | ErrorKind::BrokenPipe)
+}
+
+fn is_time_out(kind: ErrorKind) -> bool {
+    matches!(kind, ErrorKind::WouldBlock | ErrorKind::TimedOut)
 }

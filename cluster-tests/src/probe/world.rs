@@ -8,6 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use kafka_wire_core::messages::api_versions::ApiVersionsRequest;
 use kafka_wire_core::messages::create_topics::{CreatableTopic, CreatableTopicConfig, CreateTopicsRequest};
+use kafka_wire_core::messages::describe_log_dirs::DescribeLogDirsRequest;
 use kafka_wire_core::messages::find_coordinator::FindCoordinatorRequest;
 use kafka_wire_core::messages::init_producer_id::InitProducerIdRequest;
 use kafka_wire_core::messages::metadata::{MetadataRequest, MetadataRequestTopic};
@@ -90,6 +91,7 @@ pub struct World {
     topic_ids: BTreeMap<String, Uuid>,
     cluster_id: String,
     node_id: i32,
+    log_dir: String,
     /// Values that stand for something: as Rust writes them, and their names.
     names: RefCell<BTreeMap<String, String>>,
 }
@@ -102,10 +104,12 @@ impl World {
             topic_ids: BTreeMap::new(),
             cluster_id: String::new(),
             node_id: 0,
+            log_dir: String::new(),
             names: RefCell::default(),
         };
         world.create_topics();
         world.learn_ids();
+        world.learn_log_dir();
         for (topic, partition, records) in
             [(READ, 0, 3), (READ, 0, 1), (MANY, 0, 1), (MANY, 1, 1), (MANY, 2, 1)]
         {
@@ -135,6 +139,11 @@ impl World {
     /// The node that is asked.
     pub(super) fn node_id(&self) -> i32 {
         self.node_id
+    }
+
+    /// Path of the node's only data directory.
+    pub(super) fn log_dir(&self) -> &str {
+        &self.log_dir
     }
 
     /// All ids of topics, with their names.
@@ -226,6 +235,13 @@ impl World {
         self.node_id = response.brokers[0].node_id;
         self.learn(format!("{:?}", self.cluster_id), "cluster id");
         self.learn(response.brokers[0].port.to_string(), "port");
+    }
+
+    fn learn_log_dir(&mut self) {
+        let none = DescribeLogDirsRequest { topics: Some(Vec::new()) };
+        let response = self.call(&none, 4);
+        let [dir] = &response.results[..] else { panic!("one data directory, not {:?}", response.results) };
+        self.log_dir = dir.log_dir.to_string();
     }
 
     /// Appends, once the leader that the metadata names knows of it.

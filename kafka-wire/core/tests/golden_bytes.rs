@@ -3,6 +3,10 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use bytes::Bytes;
+use kafka_wire_core::messages::alter_replica_log_dirs::{
+    AlterReplicaLogDir, AlterReplicaLogDirPartitionResult, AlterReplicaLogDirTopic,
+    AlterReplicaLogDirTopicResult, AlterReplicaLogDirsRequest, AlterReplicaLogDirsResponse,
+};
 use kafka_wire_core::messages::api_versions::{
     ApiVersion, ApiVersionsRequest, ApiVersionsResponse, FinalizedFeatureKey,
 };
@@ -114,6 +118,26 @@ fn update_features() {
         ..Default::default()
     };
     golden(&refused, 2, &[&[0, 0, 0, 0, 0, 95], &[2, b'm', 0]]);
+}
+
+#[test]
+fn alter_replica_log_dirs() {
+    let topic = AlterReplicaLogDirTopic { name: "t".into(), partitions: vec![1, 258] };
+    let dir = AlterReplicaLogDir { path: "/d".into(), topics: vec![topic] };
+    let request = AlterReplicaLogDirsRequest { dirs: vec![dir] };
+    // Directories, each with its path and topics, each with its name and partitions.
+    let partitions: &[u8] = &[0, 0, 0, 1, 0, 0, 1, 2];
+    let head: &[u8] = &[0, 0, 0, 1, 0, 2, b'/', b'd', 0, 0, 0, 1, 0, 1, b't', 0, 0, 0, 2];
+    golden(&request, 1, &[head, partitions]);
+    golden(&request, 2, &[&[2, 3, b'/', b'd', 2, 2, b't', 3], partitions, &[0, 0, 0]]);
+
+    let result =
+        AlterReplicaLogDirPartitionResult { partition_index: 258, error_code: ErrorCode::LogDirNotFound };
+    let results = vec![AlterReplicaLogDirTopicResult { topic_name: "t".into(), partitions: vec![result] }];
+    let response = AlterReplicaLogDirsResponse { throttle_time_ms: 7, results };
+    let result: &[u8] = &[0, 0, 1, 2, 0, 57];
+    golden(&response, 1, &[&[0, 0, 0, 7, 0, 0, 0, 1, 0, 1, b't', 0, 0, 0, 1], result]);
+    golden(&response, 2, &[&[0, 0, 0, 7, 2, 2, b't', 2], result, &[0, 0, 0]]);
 }
 
 #[test]

@@ -359,15 +359,14 @@ impl Turn<'_> {
         topics: &dyn TopicImage,
     ) -> OffsetDeleteResponseTopic {
         let subscribed = group.state != GroupState::Empty && group.may_subscribe(&wanted.name);
-        let error_code = if topics.by_name(&wanted.name).is_none() {
-            ErrorCode::UnknownTopicOrPartition
-        } else if subscribed {
-            ErrorCode::GroupSubscribedToTopic
-        } else {
-            ErrorCode::None
-        };
+        let existing = topics.by_name(&wanted.name).map_or(0..0, |topic| 0..topic.partitions);
         let partitions = wanted.partitions.iter().map(|partition| {
             let index = partition.partition_index;
+            let error_code = match existing.contains(&index) {
+                false => ErrorCode::UnknownTopicOrPartition,
+                true if subscribed => ErrorCode::GroupSubscribedToTopic,
+                true => ErrorCode::None,
+            };
             if error_code == ErrorCode::None && self.state.offset(&group.id, &wanted.name, index).is_some() {
                 let key =
                     OffsetCommitKey { group: group.id.clone(), topic: wanted.name.clone(), partition: index };

@@ -312,9 +312,16 @@ fn offsets_are_deleted_unless_their_topic_is_subscribed() {
     let subscribed = delete(&mut desk, "g", "t", &[0]);
     assert_eq!(code(subscribed), (ErrorCode::None, ErrorCode::GroupSubscribedToTopic));
     assert_eq!(code(delete(&mut desk, "g", "u", &[0])), (ErrorCode::None, ErrorCode::None));
+    // Nothing was committed for partition 3; topics have four partitions.
     assert_eq!(code(delete(&mut desk, "g", "u", &[3])), (ErrorCode::None, ErrorCode::None));
-    let unknown = delete(&mut desk, "g", "x", &[0]);
-    assert_eq!(code(unknown), (ErrorCode::None, ErrorCode::UnknownTopicOrPartition));
+    for (topic, partition) in [("u", 4), ("u", -1), ("t", 4), ("x", 0)] {
+        let unknown = delete(&mut desk, "g", topic, &[partition]);
+        assert_eq!(
+            code(unknown),
+            (ErrorCode::None, ErrorCode::UnknownTopicOrPartition),
+            "{topic}-{partition}"
+        );
+    }
     assert_eq!(offsets(&mut desk, "g"), [("t".to_owned(), 0, 1), ("u".to_owned(), 1, 3)]);
     assert_eq!(delete(&mut desk, "x", "t", &[0]).error_code, ErrorCode::GroupIdNotFound);
     assert_eq!(delete(&mut desk, "", "t", &[0]).error_code, ErrorCode::InvalidGroupId);

@@ -24,7 +24,8 @@ pub(crate) async fn handle(
     // Of a partition that is named twice the last wish counts, as in Kafka.
     let mut wishes: BTreeMap<Str, BTreeMap<i32, Str>> = BTreeMap::new();
     for dir in request.dirs {
-        for topic in dir.topics {
+        // A topic of which nothing is to move has no answer, as in Kafka.
+        for topic in dir.topics.into_iter().filter(|topic| !topic.partitions.is_empty()) {
             let of_topic = wishes.entry(topic.name).or_default();
             of_topic.extend(topic.partitions.into_iter().map(|index| (index, dir.path.clone())));
         }
@@ -86,7 +87,7 @@ mod tests {
         changes.extend(topic(2, "elsewhere", 1, &[2]));
         let test = TestNode::on_disk(directory.path(), &changes).await;
         let dirs = vec![
-            dir("/nowhere", &[("here", &[0, 1]), ("none", &[0])]),
+            dir("/nowhere", &[("here", &[0, 1]), ("none", &[0]), ("nothing", &[])]),
             dir(here, &[("here", &[1, 7]), ("elsewhere", &[0]), ("none", &[5])]),
         ];
         let request = AlterReplicaLogDirsRequest { dirs };
