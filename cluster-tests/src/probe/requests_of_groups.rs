@@ -260,7 +260,11 @@ fn join(catalogue: &mut Catalogue<'_>) {
     catalogue.ask("valid", |_| join_request(GROUP, "nobody"));
     catalogue.ask("unknown group", |_| join_request(NO_GROUP, "nobody"));
     catalogue.ask("empty group", |_| join_request("", ""));
-    catalogue.ask_in(4..=9, "first", |_| join_request("probe-join-first", ""));
+    // The member that is awaited keeps the group in the lists until the end of the probe.
+    catalogue.ask_in(4..=9, "first", |_| JoinGroupRequest {
+        session_timeout_ms: 1_200_000,
+        ..join_request("probe-join-first", "")
+    });
     for (what, session_timeout_ms) in [("session too short", 5), ("session too long", i32::MAX)] {
         catalogue.ask(what, |_| JoinGroupRequest { session_timeout_ms, ..join_request(NO_GROUP, "") });
     }

@@ -87,7 +87,6 @@ fn claim(script: &mut Script<'_>, wire: &mut Wire, what: &str, epoch: i32) {
             partition_index: PARTITION,
             current_leader_epoch: epoch,
             timestamp: -1,
-            ..ListOffsetsPartition::default()
         };
         let request = ListOffsetsRequest {
             topics: vec![ListOffsetsTopic { name: MANY.into(), partitions: vec![partition] }],

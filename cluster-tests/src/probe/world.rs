@@ -117,6 +117,7 @@ impl World {
         }
         world.produce(WRITE, 0, &batch(1).producer(WRITER, 0, 0).build());
         world.wait_for_coordinator();
+        world.wait_for_transactions();
         world.wait_for_producer_ids();
         world.commit();
         world
@@ -259,6 +260,16 @@ impl World {
         let found =
             wait_until(READY_LIMIT, || (self.call(&request, 1).error_code == ErrorCode::None).then_some(()));
         found.expect("the group gets a coordinator");
+    }
+
+    /// Kafka makes the topic of transactions when one is asked about. Who has none says so at once.
+    fn wait_for_transactions(&self) {
+        let request =
+            FindCoordinatorRequest { key: "probe".into(), key_type: 1, ..FindCoordinatorRequest::default() };
+        let made = wait_until(READY_LIMIT, || {
+            (self.call(&request, 1).error_code != ErrorCode::CoordinatorNotAvailable).then_some(())
+        });
+        made.expect("transactions get a coordinator, or are refused");
     }
 
     fn wait_for_producer_ids(&self) {
