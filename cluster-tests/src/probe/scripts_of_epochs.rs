@@ -83,11 +83,8 @@ fn claim(script: &mut Script<'_>, wire: &mut Wire, what: &str, epoch: i32) {
         script.ask::<FetchRequest>(wire, &format!("{what}, Fetch {version}"), version, &request);
     }
     for version in [4, 7, 11] {
-        let partition = ListOffsetsPartition {
-            partition_index: PARTITION,
-            current_leader_epoch: epoch,
-            timestamp: -1,
-        };
+        let partition =
+            ListOffsetsPartition { partition_index: PARTITION, current_leader_epoch: epoch, timestamp: -1 };
         let request = ListOffsetsRequest {
             topics: vec![ListOffsetsTopic { name: MANY.into(), partitions: vec![partition] }],
             timeout_ms: 1000,
