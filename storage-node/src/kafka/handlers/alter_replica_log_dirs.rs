@@ -111,6 +111,7 @@ mod tests {
             ("none", 5, ErrorCode::UnknownTopicOrPartition),
         ];
         assert_eq!(found, expected);
+        assert_eq!(response.results.len(), 3, "a topic of which nothing is to move has no answer");
         assert!(test.node.partitions().moves().all().is_empty(), "it is there already");
     }
 }
