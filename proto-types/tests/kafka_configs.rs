@@ -21,9 +21,11 @@ const OTHER_DEFAULTS: [&str; 8] = [
 ];
 /// Where the allowed values differ on purpose: at least one connection; only the selectors that there are, not any class; and
 /// what Kafka checks elsewhere or not at all, so that no node starts or runs with a value that means nothing.
-const OTHER_RANGES: [&str; 10] = [
+const OTHER_RANGES: [&str; 14] = [
+    "log.cleaner.backoff.ms",
     "log.cleaner.dedupe.buffer.size",
     "log.cleaner.io.max.bytes.per.second",
+    "log.cleaner.threads",
     "log.retention.hours",
     "log.retention.minutes",
     "log.retention.ms",
@@ -31,7 +33,9 @@ const OTHER_RANGES: [&str; 10] = [
     "log.roll.ms",
     "max.connections",
     "max.connections.per.ip",
+    "replica.lag.time.max.ms",
     "replica.selector.class",
+    "request.timeout.ms",
 ];
 /// Kafka's broker configs that exist only dynamically, outside its definition.
 const DYNAMIC_ONLY: [&str; 3] = [

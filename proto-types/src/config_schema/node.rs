@@ -74,8 +74,8 @@ pub static NODE_CONFIGS: &[ConfigDef] = rows! {
         "Which security protocol each listener name speaks.";
     "listeners", List, Some("PLAINTEXT://:9092"), Any, read_only_row =>
         "Addresses that the node listens on for clients.";
-    "log.cleaner.backoff.ms", Long, Some("15000"), Min(0) =>
-        "Pause of compaction when there is nothing to do; less than 100 counts as 100.";
+    "log.cleaner.backoff.ms", Long, Some("15000"), Range { min: 100, max: 86_400_000 } =>
+        "Pause of compaction when there is nothing to do.";
     "log.cleaner.dedupe.buffer.size", Long, Some("134217728"), Min(1048576) =>
         "Memory for the key maps of compaction, of all threads together.";
     "log.cleaner.delete.retention.ms", Long, Some("86400000"), Min(0) =>
@@ -90,7 +90,7 @@ pub static NODE_CONFIGS: &[ConfigDef] = rows! {
         "Default of the topic config `min.cleanable.dirty.ratio`.";
     "log.cleaner.min.compaction.lag.ms", Long, Some("0"), Min(0) =>
         "Default of the topic config `min.compaction.lag.ms`.";
-    "log.cleaner.threads", Int, Some("1"), Min(0) =>
+    "log.cleaner.threads", Int, Some("1"), Range { min: 0, max: 64 } =>
         "Threads that compact.";
     "log.cleanup.policy", List, Some("delete"), EachOf(&["compact", "delete"]) =>
         "Default of the topic config `cleanup.policy`.";
@@ -185,11 +185,11 @@ pub static NODE_CONFIGS: &[ConfigDef] = rows! {
         "Bytes per second for moves between data directories.";
     "replica.fetch.max.bytes", Int, Some("1048576"), Min(0), later, read_only_row =>
         "Most bytes of one partition in one replication message.";
-    "replica.lag.time.max.ms", Long, Some("30000"), Any, read_only_row =>
+    "replica.lag.time.max.ms", Long, Some("30000"), Min(1), read_only_row =>
         "A follower that has not been caught up for so long leaves the ISR.";
     "replica.selector.class", String, None, OneOf(&["org.apache.kafka.common.replica.LeaderSelector", "org.apache.kafka.common.replica.RackAwareReplicaSelector"]), read_only_row =>
         "How a consumer's nearest replica is chosen.";
-    "request.timeout.ms", Int, Some("30000"), Any, read_only_row =>
+    "request.timeout.ms", Int, Some("30000"), Min(1), read_only_row =>
         "How long a request may wait inside the cluster.";
     "sasl.enabled.mechanisms", List, Some(""), Any, later, read_only_row =>
         "SASL mechanisms that clients may use.";

@@ -1,7 +1,22 @@
 //! The table `[limits]` of the configuration: what is bounded, and why by so much.
 
+use std::ops::RangeInclusive;
+
 use serde::{Deserialize, Serialize};
 use storage_node_core::clock_guard::ClockLimits;
+
+/// Longest wait of anything that somebody waits for.
+const DAY_MS: u64 = 86_400_000;
+/// Longest time of anything.
+const TEN_YEARS_MS: u64 = 3_650 * DAY_MS;
+/// Largest number of things that are counted one by one.
+const COUNT_MAX: u64 = 10_000_000;
+/// More threads, or connections to one node, than this share disks and cores to nobody's good.
+const THREADS_MAX: u64 = 256;
+/// Largest number of bytes that are counted in 32 bits.
+const QUEUED_BYTES_MAX: u64 = u32::MAX as u64;
+/// Largest number of bytes on a disk, or in a second.
+const BYTES_MAX: u64 = 1 << 50;
 
 /// Bounds that Kafka has no name for. Times are in milliseconds.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -177,40 +192,66 @@ impl Limits {
         }
     }
 
+    /// Every number and its range, by the name that a person wrote.
+    fn ranges(&self) -> Vec<(&'static str, u64, RangeInclusive<u64>)> {
+        macro_rules! rows {
+            ($($field:ident: $range:expr,)*) => {
+                // What does not fit (a negative number) is out of each range.
+                vec![$((stringify!($field), u64::try_from(self.$field).unwrap_or(u64::MAX), $range)),*]
+            };
+        }
+        rows! {
+            admin_request_ms_max: 1..=DAY_MS,
+            admin_requests_in_flight_max: 1..=COUNT_MAX,
+            topics_in_creation_max: 1..=COUNT_MAX,
+            controller_retry_ms_min: 1..=DAY_MS,
+            controller_retry_ms_max: 1..=DAY_MS,
+            controller_connect_ms_min: 1..=DAY_MS,
+            controller_answer_ms_max: 1..=DAY_MS,
+            controller_call_ms_max: 1..=DAY_MS,
+            stop_handover_ms_max: 0..=DAY_MS,
+            stop_linger_ms: 0..=DAY_MS,
+            stop_drain_ms_max: 0..=DAY_MS,
+            departed_node_told_ms: 0..=DAY_MS,
+            metadata_stall_ms_max: 1..=DAY_MS,
+            descriptors_per_directory_max: 1..=COUNT_MAX,
+            disk_stall_ms_max: 1..=DAY_MS,
+            copy_open_wait_ms_max: 1..=DAY_MS,
+            scrub_bytes_per_second: 0..=BYTES_MAX,
+            scrub_period_ms: 1..=TEN_YEARS_MS,
+            compaction_metrics_partitions_max: 0..=COUNT_MAX,
+            write_queue_events_max: 1..=COUNT_MAX,
+            write_queue_bytes_max: 1..=QUEUED_BYTES_MAX,
+            read_threads: 1..=THREADS_MAX,
+            read_queue_max: 1..=COUNT_MAX,
+            fetch_session_partitions_max: 0..=COUNT_MAX,
+            fetch_session_eviction_ms: 0..=TEN_YEARS_MS,
+            metadata_deltas_pending_max: 1..=COUNT_MAX,
+            forwarded_requests_max: 1..=COUNT_MAX,
+            coordinator_recheck_ms_max: 0..=DAY_MS,
+            replication_lanes: 1..=THREADS_MAX,
+            replication_connect_ms_max: 1..=DAY_MS,
+            replication_credit_bytes_max: 1..=QUEUED_BYTES_MAX,
+            replication_credit_bytes_min: 1..=QUEUED_BYTES_MAX,
+            replication_peer_bytes_max: 1..=QUEUED_BYTES_MAX,
+            replication_push_bytes_max: 1..=QUEUED_BYTES_MAX,
+            replication_catch_up_reads_max: 1..=COUNT_MAX,
+            replication_tail_bytes_max: 0..=BYTES_MAX,
+            replication_sessions_max: 1..=COUNT_MAX,
+            isr_proposals_max: 1..=COUNT_MAX,
+            clock_jump_ms_max: 1_000..=TEN_YEARS_MS,
+            clock_down_ms_max: 0..=TEN_YEARS_MS,
+            // With nothing in between a jump would be believed at the next look, and the guard be none.
+            clock_doubt_ms: 60_000..=TEN_YEARS_MS,
+            disk_reserve_bytes: 0..=BYTES_MAX,
+        }
+    }
+
     pub(super) fn validate(&self, faults: &mut Vec<String>) {
-        let positive = [
-            ("admin_request_ms_max", self.admin_request_ms_max),
-            ("admin_requests_in_flight_max", self.admin_requests_in_flight_max as u64),
-            ("topics_in_creation_max", self.topics_in_creation_max as u64),
-            ("controller_retry_ms_min", self.controller_retry_ms_min),
-            ("controller_connect_ms_min", self.controller_connect_ms_min),
-            ("controller_answer_ms_max", self.controller_answer_ms_max),
-            ("controller_call_ms_max", self.controller_call_ms_max),
-            ("metadata_stall_ms_max", self.metadata_stall_ms_max),
-            ("descriptors_per_directory_max", self.descriptors_per_directory_max as u64),
-            ("disk_stall_ms_max", self.disk_stall_ms_max),
-            ("copy_open_wait_ms_max", self.copy_open_wait_ms_max),
-            ("scrub_period_ms", self.scrub_period_ms),
-            ("write_queue_events_max", self.write_queue_events_max as u64),
-            ("write_queue_bytes_max", self.write_queue_bytes_max as u64),
-            ("read_threads", self.read_threads as u64),
-            ("read_queue_max", self.read_queue_max as u64),
-            ("metadata_deltas_pending_max", self.metadata_deltas_pending_max as u64),
-            ("forwarded_requests_max", self.forwarded_requests_max as u64),
-            ("replication_lanes", u64::from(self.replication_lanes)),
-            ("replication_connect_ms_max", self.replication_connect_ms_max),
-            ("replication_credit_bytes_max", self.replication_credit_bytes_max as u64),
-            ("replication_credit_bytes_min", self.replication_credit_bytes_min as u64),
-            ("replication_peer_bytes_max", self.replication_peer_bytes_max as u64),
-            ("replication_push_bytes_max", self.replication_push_bytes_max as u64),
-            ("replication_catch_up_reads_max", self.replication_catch_up_reads_max as u64),
-            ("replication_sessions_max", self.replication_sessions_max as u64),
-            ("isr_proposals_max", self.isr_proposals_max as u64),
-            ("clock_jump_ms_max", self.clock_jump_ms_max),
-        ];
-        for (name, value) in positive {
-            if value == 0 {
-                faults.push(format!("limits.{name} must be at least 1"));
+        for (name, value, range) in self.ranges() {
+            if !range.contains(&value) {
+                let (from, to) = range.into_inner();
+                faults.push(format!("limits.{name} = {value} must be from {from} to {to}"));
             }
         }
         if self.replication_credit_bytes_max < self.replication_credit_bytes_min {
@@ -223,5 +264,66 @@ impl Limits {
             faults
                 .push("limits.controller_retry_ms_max must not be below controller_retry_ms_min".to_owned());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn faults(limits: &Limits) -> Vec<String> {
+        let mut faults = Vec::new();
+        limits.validate(&mut faults);
+        faults
+    }
+
+    #[test]
+    fn the_defaults_are_in_range_and_every_number_has_a_range() {
+        assert_eq!(faults(&Limits::default()), Vec::<String>::new());
+        let fields = toml::Value::try_from(Limits::default()).unwrap();
+        let ranges = Limits::default().ranges();
+        let mut named: Vec<&str> = ranges.iter().map(|(name, ..)| *name).collect();
+        named.sort_unstable();
+        let mut fields: Vec<&str> = fields.as_table().unwrap().keys().map(String::as_str).collect();
+        fields.sort_unstable();
+        assert_eq!(named, fields);
+    }
+
+    #[test]
+    fn below_and_above_a_range_is_refused_with_the_range() {
+        for (name, _, range) in Limits::default().ranges() {
+            let (from, to) = range.into_inner();
+            for value in [from.checked_sub(1), Some(to + 1)].into_iter().flatten() {
+                let text = format!("{name} = {value}");
+                // What the type does not hold is refused when the file is read.
+                let Ok(limits) = toml::from_str::<Limits>(&text) else { continue };
+                let told = faults(&limits);
+                assert!(
+                    told.contains(&format!("limits.{name} = {value} must be from {from} to {to}")),
+                    "{text}: {told:?}"
+                );
+            }
+            for value in [from, to] {
+                let limits: Limits = toml::from_str(&format!("{name} = {value}")).unwrap();
+                let told = faults(&limits);
+                assert!(
+                    !told.iter().any(|fault| fault.contains("must be from")),
+                    "{name} = {value}: {told:?}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn a_clock_guard_that_guards_nothing_is_refused() {
+        let limits = Limits { clock_doubt_ms: 0, ..Limits::default() };
+        assert_eq!(faults(&limits), ["limits.clock_doubt_ms = 0 must be from 60000 to 315360000000"]);
+    }
+
+    #[test]
+    fn no_contradiction_passes() {
+        let limits =
+            Limits { replication_credit_bytes_max: 1, controller_retry_ms_max: 1, ..Limits::default() };
+        assert_eq!(faults(&limits).len(), 2);
     }
 }

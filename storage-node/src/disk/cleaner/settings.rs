@@ -3,12 +3,6 @@
 use log_engine_core::compact::CompactionPolicy;
 use storage_node_core::effective_config::ConfigView;
 
-/// More threads than this share disks and cores to nobody's good.
-const THREADS_MAX: usize = 64;
-
-/// A shorter pause would keep the threads looking all the time.
-const BACKOFF_MS_MIN: u64 = 100;
-
 /// What a node's configs say.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct CleanerSettings {
@@ -18,7 +12,7 @@ pub(crate) struct CleanerSettings {
     pub(crate) dedupe_bytes: usize,
     /// `log.cleaner.io.max.bytes.per.second`, reading and writing together.
     pub(crate) bytes_per_second: f64,
-    /// `log.cleaner.backoff.ms`; at least a tenth of a second.
+    /// `log.cleaner.backoff.ms`.
     pub(crate) backoff_ms: u64,
 }
 
@@ -35,16 +29,13 @@ impl CleanerSettings {
         let text = |name| view.node_value(name).unwrap_or_default().trim().to_owned();
         let default = Self::default();
         let enabled = !text("log.cleaner.enable").eq_ignore_ascii_case("false");
-        let threads = text("log.cleaner.threads").parse().unwrap_or(1).min(THREADS_MAX);
+        let threads = text("log.cleaner.threads").parse().unwrap_or(1);
         let rate = text("log.cleaner.io.max.bytes.per.second").parse();
         Self {
             threads: if enabled { threads } else { 0 },
             dedupe_bytes: text("log.cleaner.dedupe.buffer.size").parse().unwrap_or(default.dedupe_bytes),
             bytes_per_second: rate.ok().filter(|rate: &f64| *rate >= 1.0).unwrap_or(f64::MAX),
-            backoff_ms: text("log.cleaner.backoff.ms")
-                .parse()
-                .unwrap_or(default.backoff_ms)
-                .max(BACKOFF_MS_MIN),
+            backoff_ms: text("log.cleaner.backoff.ms").parse().unwrap_or(default.backoff_ms),
         }
     }
 
