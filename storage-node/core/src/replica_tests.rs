@@ -642,6 +642,7 @@ fn a_start_that_finds_no_room_is_refused_and_the_leader_goes_on() {
     assert_eq!(replies(&actions), [(ticket, Ok(10))]);
 }
 
+/// T-113.
 #[test]
 fn what_was_kept_long_enough_goes_up_to_the_high_watermark_and_only_where_it_is_led() {
     let mut bench = Bench::leader(CONFIG, 1, &[1]);

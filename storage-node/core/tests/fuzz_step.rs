@@ -75,6 +75,8 @@ struct World {
     high_watermark: i64,
     next_ticket: u64,
     open: BTreeMap<Ticket, Open>,
+    /// Up to where retention wants records gone, while it is asked.
+    expiring: Option<i64>,
     answered: Counts,
 }
 
@@ -104,6 +106,8 @@ struct Counts {
     deleted: usize,
     not_deleted_in_time: usize,
     ended: usize,
+    expired: usize,
+    kept_above_high_watermark: usize,
 }
 
 impl World {
@@ -143,6 +147,7 @@ impl World {
             high_watermark: start,
             next_ticket: 0,
             open: BTreeMap::new(),
+            expiring: None,
             answered: Counts::default(),
             rng,
         }
@@ -159,7 +164,8 @@ impl World {
             75..80 => self.delete_records(),
             80..86 => self.metadata(),
             86..90 => self.change_config(),
-            90..99 => {
+            90..93 => self.expire(),
+            93..99 => {
                 self.now += self.rng.random_range(0..60);
                 self.step(Input::Tick);
             }
@@ -347,6 +353,22 @@ impl World {
         self.step(Input::DeleteRecords { ticket, before, deadline });
     }
 
+    /// Retention finds that records up to somewhere were kept long enough, also where nothing is committed yet (T-113).
+    fn expire(&mut self) {
+        let wanted = self.rng.random_range(self.start - 2..=self.end + 2);
+        let due = wanted.min(self.high_watermark);
+        let (leads, start) = (self.leads, self.start);
+        self.expiring = Some(wanted);
+        self.step(Input::Expire { start: Offset(wanted) });
+        // The move was asked for, or there was nothing to move, or it is not for this copy to say.
+        let is_asked = self.expiring.take().is_none();
+        assert_eq!(is_asked, leads && due > start, "{wanted} of {start}..{}", self.high_watermark);
+        if is_asked {
+            self.answered.expired += 1;
+            self.answered.kept_above_high_watermark += usize::from(wanted > due);
+        }
+    }
+
     fn metadata(&mut self) {
         let new_epoch = self.rng.random_bool(0.5);
         let leader = if new_epoch { [1, 1, 1, 2][self.rng.random_range(0..4)] } else { 0 };
@@ -401,12 +423,15 @@ impl World {
                     self.flush_asked = true;
                 }
                 Action::MoveStart { start } => {
-                    assert!(start.0 > self.start && start.0 <= self.high_watermark);
+                    assert!(self.leads && start.0 > self.start);
+                    assert!(start.0 <= self.high_watermark, "nothing goes that is not committed");
+                    let is_expired = |wanted: &mut i64| start.0 == self.high_watermark.min(*wanted);
+                    let expired = self.expiring.take_if(is_expired).is_some();
                     let wanted = self.open.values().any(|open| match open {
                         Open::Delete(deletion) => deletion.before.is_none_or(|before| before == start),
                         Open::Produce(_) | Open::Marker(_) => false,
                     });
-                    assert!(wanted, "nothing goes that nobody wants gone: {start:?}");
+                    assert!(wanted || expired, "nothing goes that nobody wants gone: {start:?}");
                     if self.rng.random_bool(0.1) {
                         self.step(Input::StartRefused);
                         continue;
@@ -682,6 +707,8 @@ fn replicas_keep_their_promises_under_any_order_of_inputs() {
         total.deleted += counts.deleted;
         total.not_deleted_in_time += counts.not_deleted_in_time;
         total.ended += counts.ended;
+        total.expired += counts.expired;
+        total.kept_above_high_watermark += counts.kept_above_high_watermark;
     }
     println!("{total:?}");
     let reached = [
@@ -692,6 +719,8 @@ fn replicas_keep_their_promises_under_any_order_of_inputs() {
         total.deleted,
         total.not_deleted_in_time,
         total.ended,
+        total.expired,
+        total.kept_above_high_watermark,
     ];
     assert!(reached.iter().all(|&count| count > 1_000), "every kind of answer is reached often: {total:?}");
 }

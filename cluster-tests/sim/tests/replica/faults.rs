@@ -60,6 +60,7 @@ pub(crate) enum Mishap {
     BreakLane,
     LogFails,
     DeleteRecords,
+    Expire,
     Reassign,
     Elect,
     UncleanElection,
@@ -68,7 +69,7 @@ pub(crate) enum Mishap {
     FenceNode,
 }
 
-pub(crate) const MISHAPS: [Mishap; 15] = [
+pub(crate) const MISHAPS: [Mishap; 16] = [
     Mishap::Crash,
     Mishap::CrashAll,
     Mishap::Stop,
@@ -78,6 +79,7 @@ pub(crate) const MISHAPS: [Mishap; 15] = [
     Mishap::BreakLane,
     Mishap::LogFails,
     Mishap::DeleteRecords,
+    Mishap::Expire,
     Mishap::Reassign,
     Mishap::Elect,
     Mishap::UncleanElection,

@@ -56,6 +56,8 @@ const MARKS: &[&str] = &[
     "deletion refused: out of range",
     "deletion refused: timed out",
     "election by request",
+    "expired",
+    "expired above the high watermark",
     "fenced though alive",
     "credit came during a read",
     "frame of a session that is over",

@@ -6,7 +6,7 @@ use proto_types::controller_api::{
     Reassignment, ResourceRef,
 };
 use proto_types::ids::{Millis, NodeId, Offset, PartitionIndex};
-use storage_node_core::Input;
+use storage_node_core::{Input, Standing};
 
 use crate::faults::Mishap;
 use crate::network::CONTROLLER;
@@ -49,6 +49,7 @@ impl World {
             }
             Mishap::LogFails => self.log_fails(node, partition),
             Mishap::DeleteRecords => self.delete_records(partition),
+            Mishap::Expire => self.expire(node, partition),
             Mishap::Reassign => self.reassign(partition),
             Mishap::Elect => self.elect(partition, ElectionKind::Preferred),
             Mishap::UncleanElection => self.elect(partition, ElectionKind::Unclean),
@@ -131,6 +132,31 @@ impl World {
         self.deleted = true;
         let deadline = Millis(self.now + self.nodes[node].clock + self.rng.below(2_000) as i64);
         self.step(node, partition, Input::DeleteRecords { ticket, before, deadline });
+    }
+
+    /// Retention finds at a leader, or one that still takes itself for one, that batches were kept long enough, also such as
+    /// are not committed yet because a follower stands still (T-113).
+    fn expire(&mut self, node: usize, partition: usize) {
+        let owner = &self.nodes[node];
+        if !owner.up || owner.paused_until > self.now {
+            return;
+        }
+        let Some(copy) = owner.copies.get(&partition) else { return };
+        let Some(live) = copy.live.as_ref().filter(|live| live.view.standing == Standing::Leader) else {
+            return;
+        };
+        let high_watermark = live.view.high_watermark.0;
+        let ends: Vec<i64> = copy.log.batches.iter().map(|batch| batch.end).collect();
+        if ends.is_empty() {
+            return;
+        }
+        let wanted = ends[self.rng.below(ends.len())];
+        self.ghost.mark(match wanted > high_watermark {
+            true => "expired above the high watermark",
+            false => "expired",
+        });
+        self.deleted = true;
+        self.step(node, partition, Input::Expire { start: Offset(wanted) });
     }
 
     fn reassign(&mut self, partition: usize) {

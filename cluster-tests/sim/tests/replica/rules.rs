@@ -1,4 +1,4 @@
-//! The rules R1 to R11 and L2 (deleted records stay deleted), checked where something happens that could break them; `check_logs` compares everything with
+//! The rules R1 to R11 and L2 (deleted records stay deleted, and none goes before it is committed), checked where something happens that could break them; `check_logs` compares everything with
 //! everything from time to time.
 
 use proto_types::controller_api::ProposedIsr;
@@ -281,6 +281,19 @@ impl World {
                 "R4: {high_watermark} is committed without {status:?}, which is in sync by the controller"
             );
         }
+    }
+
+    /// L2: no record goes before it is committed, whoever wants it gone.
+    pub(crate) fn start_moves(&self, node: usize, partition: usize, start: Offset) {
+        let live = self.nodes[node].copies[&partition].live.as_ref().expect("its log is open");
+        let known = live.replica.positions().high_watermark;
+        assert!(start <= known, "L2: node {node} drops all below {start}, and {known} is its high watermark");
+        let ghost = &self.ghost.partitions[partition];
+        assert!(
+            start.0 <= ghost.high_watermark || ghost.suspended || self.is_exempt(node, partition),
+            "L2: node {node} drops all below {start}, and {} is committed",
+            ghost.high_watermark
+        );
     }
 
     /// R11: records that a copy knew to be committed are cut only where an unclean election gave them up.

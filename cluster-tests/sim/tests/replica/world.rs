@@ -507,6 +507,7 @@ impl World {
                 self.step(node, partition, Input::StartRefused);
             }
             Action::MoveStart { start } => {
+                self.start_moves(node, partition, start);
                 self.copy(node, partition).log.set_start(start.0);
                 self.ghost.mark("start moved");
                 self.step(node, partition, Input::StartMoved { start });

@@ -287,6 +287,41 @@ fn records_are_deleted_when_no_replica_in_sync_has_them_any_more() {
     }
 }
 
+/// T-113, L2: retention is shorter than a follower stands still. What is not committed stays, and the follower loses nothing
+/// that it does not have yet.
+#[test]
+fn t113_retention_waits_for_a_follower_that_stands_still() {
+    let mut world = led_by_one(3);
+    for _ in 0..5 {
+        world.produce(1, Acks::All);
+    }
+    world.settle();
+    world.cut.insert((1, 3));
+    let late: Vec<u64> = (0..3).map(|_| world.produce(1, Acks::All)).collect();
+    world.settle();
+    assert_eq!((world.nodes[&1].end(), world.nodes[&1].high_watermark()), (8, 5));
+    let expire = |world: &mut World, node| {
+        world.step(node, Input::Expire { start: Offset(8) });
+        world.settle();
+        world.nodes.values().map(|node| node.start).collect::<Vec<_>>()
+    };
+    assert_eq!(expire(&mut world, 2), [0, 0, 0], "the leader decides what goes");
+    assert_eq!(expire(&mut world, 1), [5, 5, 0], "never past the high watermark");
+    assert!(late.iter().all(|record| !world.acknowledged.contains_key(record)));
+    world.cut.clear();
+    world.settle();
+    assert!(late.iter().all(|record| world.acknowledged[record]));
+    assert_eq!([1, 2, 3].map(|node| world.records(node)), [late.clone(), late.clone(), late]);
+    assert_eq!(expire(&mut world, 1), [8, 8, 8]);
+    assert_eq!(expire(&mut world, 1), [8, 8, 8], "again is no harm");
+    world.elect(3, &[1, 2, 3]);
+    let next = world.produce(3, Acks::All);
+    world.settle();
+    assert!(world.acknowledged[&next]);
+    world.check_healed();
+    assert!(world.nodes.values().all(|node| node.lost_committed == 0), "this is no loss");
+}
+
 /// With too few in sync somebody else may be eligible, who still has the records.
 #[test]
 fn too_few_in_sync_cannot_tell_that_records_are_deleted() {
