@@ -10,6 +10,8 @@ mod groups_cli;
 mod kill9;
 mod lost_disk;
 mod proof_of_death;
+#[path = "../raw_connection/mod.rs"]
+mod raw_connection;
 mod repair;
 mod replication;
 mod retention;
