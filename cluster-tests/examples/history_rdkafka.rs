@@ -1,5 +1,6 @@
 //! A producer and a consumer on librdkafka that write down what they did and saw (`cluster_tests::history`): what
-//! `HistoryProducer.java` and `HistoryConsumer.java` are on Kafka's own library.
+//! `HistoryProducer.java` and `HistoryConsumer.java` are on Kafka's own library. With `keyed` in front the records have keys, some
+//! delete their key, and the topic is compacted (`cluster_tests::keyed`).
 
 use std::fs::File;
 use std::io::{BufWriter, Read, Write};
@@ -9,38 +10,52 @@ use std::time::Duration;
 
 use cluster_tests::clock::monotonic_us;
 use cluster_tests::history::{parse_payload, payload};
+use cluster_tests::keyed;
 use rdkafka::ClientConfig;
 use rdkafka::client::ClientContext;
 use rdkafka::consumer::{BaseConsumer, Consumer};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
-use rdkafka::message::{DeliveryResult, Message};
+use rdkafka::message::{BorrowedMessage, DeliveryResult, Header, Headers, Message, OwnedHeaders};
 use rdkafka::producer::{BaseRecord, Producer, ProducerContext, ThreadedProducer};
 use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
 
 const USAGE: &str = "\
-usage: history-rdkafka produce BOOTSTRAP TOPIC PARTITIONS CLIENT RECORDS-PER-SECOND FILE
-       history-rdkafka follow|final BOOTSTRAP TOPIC PARTITIONS FILE";
+usage: history-rdkafka [keyed] produce BOOTSTRAP TOPIC PARTITIONS CLIENT RECORDS-PER-SECOND FILE
+       history-rdkafka [keyed] follow|final BOOTSTRAP TOPIC PARTITIONS FILE";
 /// Longer than any time-out of the library.
 const PATIENCE: Duration = Duration::from_secs(180);
+
+/// So large are values of records with keys, so that segments fill and are compacted.
+const KEYED_VALUE_BYTES: usize = 4_000;
 
 type Failure = Box<dyn std::error::Error>;
 
 fn main() -> Result<(), Failure> {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = args.iter().map(String::as_str).collect();
-    match words.as_slice() {
+    let (keyed, words) = match words.split_first() {
+        Some((&"keyed", rest)) => (true, rest),
+        _ => (false, words.as_slice()),
+    };
+    match words {
         ["produce", bootstrap, topic, partitions, client, rate, file] => {
-            let history = History::create(file)?;
-            produce(bootstrap, topic, partitions.parse()?, client.parse()?, rate.parse()?, history)
+            let topic = Topic { name: topic, partitions: partitions.parse()?, keyed };
+            produce(bootstrap, topic, client.parse()?, rate.parse()?, History::create(file)?)
         }
-        ["follow", bootstrap, topic, partitions, file] => {
-            consume(bootstrap, topic, partitions.parse()?, true, &History::create(file)?)
-        }
-        ["final", bootstrap, topic, partitions, file] => {
-            consume(bootstrap, topic, partitions.parse()?, false, &History::create(file)?)
+        [mode @ ("follow" | "final"), bootstrap, topic, partitions, file] => {
+            let topic = Topic { name: topic, partitions: partitions.parse()?, keyed };
+            consume(bootstrap, topic, *mode == "follow", &History::create(file)?)
         }
         _ => Err(USAGE.into()),
     }
+}
+
+/// What is written or read.
+#[derive(Clone, Copy)]
+struct Topic<'a> {
+    name: &'a str,
+    partitions: u16,
+    keyed: bool,
 }
 
 /// The file; the library calls back on threads of its own.
@@ -112,8 +127,7 @@ impl ProducerContext for Noter {
 
 fn produce(
     bootstrap: &str,
-    topic: &str,
-    partitions: u16,
+    topic: Topic<'_>,
     client: u64,
     rate: u64,
     history: History,
@@ -136,7 +150,7 @@ fn produce(
             // After a pause of the cluster: no burst of what could not be sent.
             begin += now - due;
         }
-        let partition = u16::try_from(number % u64::from(partitions))?;
+        let partition = u16::try_from(number % u64::from(topic.partitions))?;
         let value = client << 40 | number;
         history.note('s', &format!(" {partition} {value}"));
         // Whatever of it is read, it is known who sent it, though this process may be killed at any moment.
@@ -152,10 +166,28 @@ fn produce(
     Ok(())
 }
 
-fn send(producer: &ThreadedProducer<Noter>, topic: &str, partition: u16, value: u64) -> Result<(), Failure> {
-    let payload = payload(value, partition);
-    let mut record: BaseRecord<'_, (), String, Box<u64>> =
-        BaseRecord::with_opaque_to(topic, Box::new(value)).partition(partition.into()).payload(&payload);
+fn send(
+    producer: &ThreadedProducer<Noter>,
+    topic: Topic<'_>,
+    partition: u16,
+    value: u64,
+) -> Result<(), Failure> {
+    let (mut payload, key) = (payload(value, partition), keyed::key_text(value));
+    let mut record: BaseRecord<'_, String, String, Box<u64>> =
+        BaseRecord::with_opaque_to(topic.name, Box::new(value)).partition(partition.into());
+    if topic.keyed {
+        record = record.key(&key);
+    }
+    if topic.keyed && keyed::deletes(value) {
+        let header = Header { key: keyed::HEADER, value: Some(&payload) };
+        record = record.headers(OwnedHeaders::new().insert(header));
+    } else {
+        if topic.keyed {
+            payload.push(' ');
+            payload.extend(std::iter::repeat_n('x', KEYED_VALUE_BYTES));
+        }
+        record = record.payload(&payload);
+    }
     loop {
         match producer.send(record) {
             Ok(()) => return Ok(()),
@@ -168,26 +200,39 @@ fn send(producer: &ThreadedProducer<Noter>, topic: &str, partition: u16, value: 
     }
 }
 
-fn consume(
-    bootstrap: &str,
-    topic: &str,
-    partitions: u16,
-    follow: bool,
-    history: &History,
-) -> Result<(), Failure> {
+/// Value and checksum of a record, if a producer of the run can have written it.
+fn written(message: &BorrowedMessage<'_>, keyed: bool) -> Option<(u64, u64)> {
+    if !keyed {
+        return parse_payload(message.payload()?);
+    }
+    let deleted = || {
+        let headers = message.headers()?;
+        let header = headers.iter().find(|header| header.key == keyed::HEADER)?;
+        parse_payload(header.value?)
+    };
+    let (value, sum) = message.payload().map_or_else(deleted, parse_payload)?;
+    let is_whole = message.payload().is_none() == keyed::deletes(value)
+        && message.key() == Some(keyed::key_text(value).as_bytes());
+    is_whole.then_some((value, sum))
+}
+
+fn consume(bootstrap: &str, topic: Topic<'_>, follow: bool, history: &History) -> Result<(), Failure> {
+    let Topic { name, partitions, keyed } = topic;
     let consumer: BaseConsumer = config(bootstrap)
         .set("group.id", "history")
         .set("enable.auto.commit", "false")
         .set("auto.offset.reset", "error")
         .set("fetch.wait.max.ms", "100")
+        // At the end of a compacted partition there need not be a record.
+        .set("enable.partition.eof", if keyed { "true" } else { "false" })
         .create()?;
     let mut ends = Vec::new();
     let mut assignment = TopicPartitionList::new();
     for partition in 0..partitions {
         if !follow {
-            ends.push(consumer.fetch_watermarks(topic, partition.into(), PATIENCE)?.1);
+            ends.push(consumer.fetch_watermarks(name, partition.into(), PATIENCE)?.1);
         }
-        assignment.add_partition_offset(topic, partition.into(), Offset::Offset(0))?;
+        assignment.add_partition_offset(name, partition.into(), Offset::Offset(0))?;
         history.note('a', &format!(" {partition} 0"));
     }
     consumer.assign(&assignment)?;
@@ -200,12 +245,17 @@ fn consume(
     } {
         match consumer.poll(Duration::from_millis(200)) {
             None => history.flush(),
+            Some(Err(KafkaError::PartitionEOF(partition))) => {
+                let (next, end) =
+                    (&mut next[usize::try_from(partition)?], ends.get(usize::try_from(partition)?));
+                *next = (*next).max(end.copied().unwrap_or_default());
+            }
             // A broker that is away comes back; an offset that is out of range never does.
             Some(Err(error)) if is_passing(&error) => eprintln!("{error}"),
             Some(Err(error)) => return Err(error.into()),
             Some(Ok(message)) => {
                 let (partition, offset) = (message.partition(), message.offset());
-                match message.payload().and_then(parse_payload) {
+                match written(&message, keyed) {
                     Some((value, sum)) => {
                         history.note('r', &format!(" {partition} {offset} {value} {sum:016x}"));
                     }

@@ -3,7 +3,7 @@
 //!
 //! Everything that happens is drawn from one seed: which fault, at whom, for how long. (What a process does at that moment is its
 //! own affair, so a seed repeats the plan of a run, not its every step.) [`faults`] is the list of what can happen, [`load`] the
-//! clients, [`verdict`] the judgement, `operator` what a person does meanwhile, `damage` what can become of
+//! clients (of a compacted topic too), [`verdict`] the judgement, `operator` what a person does meanwhile, `damage` what can become of
 //! a node's files.
 
 mod canary;
@@ -33,6 +33,17 @@ pub use verdict::Verdict;
 
 /// The topic that is written and read.
 pub const TOPIC: &str = "chaos";
+/// The topic that is compacted while its keys are written again and again.
+pub const KEYED_TOPIC: &str = "chaos-keyed";
+const KEYED_PARTITIONS: u16 = 2;
+/// Compacted as often as can be. Whoever is away for longer than deletions are kept copies it anew.
+const KEYED_CONFIGS: [&str; 4] = [
+    "cleanup.policy=compact",
+    "segment.bytes=1048576",
+    "min.cleanable.dirty.ratio=0.01",
+    "delete.retention.ms=10000",
+];
+const COMPACTION_BACKOFF_MS: u64 = 250;
 /// How long writes may take to go on after a fault was taken back.
 const PROGRESS_LIMIT: Duration = Duration::from_secs(60);
 /// How long every copy may take to be in sync again after that.
@@ -152,7 +163,10 @@ pub fn run_with(
     storm: impl FnOnce(&mut Storm<'_>) -> Result<(), NetworkError>,
 ) -> Result<Verdict, NetworkError> {
     // Nodes look for damage all the time.
-    let node_settings = vec![format!("limits.scrub_period_ms={SCRUB_PERIOD_MS}")];
+    let node_settings = vec![
+        format!("limits.scrub_period_ms={SCRUB_PERIOD_MS}"),
+        format!("kafka.log.cleaner.backoff.ms={COMPACTION_BACKOFF_MS}"),
+    ];
     let disk_mib = Some(DISK_MIB);
     // Whoever has a storm of his own takes no time for the faults of the plan.
     let needs_failing =
@@ -180,7 +194,8 @@ pub fn run_with(
     if let Some(why) = &cluster.without_failing_disk {
         diary.note(&format!("NO SLOW OR FAILING DISK: {why}"));
     }
-    create_topic(&cluster, plan)?;
+    create_topic(&cluster, plan, TOPIC, plan.partitions, &[])?;
+    create_topic(&cluster, plan, KEYED_TOPIC, KEYED_PARTITIONS, &KEYED_CONFIGS)?;
     let mut load = Load::start(&cluster, dir, plan.partitions, &plan.load)?;
     let begun = wait_until(PROGRESS_LIMIT, || (load.acknowledged() >= FIRST_RECORDS).then_some(()));
     if begun.is_none() {
@@ -204,7 +219,7 @@ pub fn run_with(
     cluster.stop();
     let (worst, p99) = canary.finish();
     diary.note(&format!("the machine let a thread wait {worst} ms at worst, {p99} ms 99 times of 100"));
-    let verdict = verdict::judge(&cluster, dir, &histories, diary, TOPIC);
+    let verdict = verdict::judge(&cluster, dir, &histories, diary);
     drop(cluster);
     verdict
 }
@@ -411,16 +426,23 @@ impl Storm<'_> {
     }
 }
 
-/// Creates the topic; a cluster that has just started may need a moment for as many nodes.
-fn create_topic(cluster: &ReplicatedCluster, plan: &Plan) -> Result<(), NetworkError> {
-    let (partitions, copies) = (plan.partitions.to_string(), plan.replication_factor.to_string());
-    let mut args = vec!["--create", "--if-not-exists", "--topic", TOPIC, "--partitions", &partitions];
+/// Creates a topic; a cluster that has just started may need a moment for as many nodes.
+fn create_topic(
+    cluster: &ReplicatedCluster,
+    plan: &Plan,
+    topic: &str,
+    partitions: u16,
+    configs: &[&str],
+) -> Result<(), NetworkError> {
+    let (partitions, copies) = (partitions.to_string(), plan.replication_factor.to_string());
+    let mut args = vec!["--create", "--if-not-exists", "--topic", topic, "--partitions", &partitions];
     args.extend(["--replication-factor", &copies]);
+    args.extend(configs.iter().flat_map(|config| ["--config", config]));
     let mut said = String::new();
     let created = wait_until(PROGRESS_LIMIT, || {
         let output = kafka_tool_output("kafka-topics", &cluster.bootstrap(), &args, b"");
         said = crate::clients::all_output(&output);
         output.status.success().then_some(())
     });
-    created.ok_or_else(|| NetworkError(format!("the topic cannot be created: {said}")))
+    created.ok_or_else(|| NetworkError(format!("the topic {topic} cannot be created: {said}")))
 }

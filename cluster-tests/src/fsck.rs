@@ -3,11 +3,12 @@
 //! The code shares nothing with the daemons but the numbers of the formats and the types of stored metadata: it reads segment
 //! files ([`copy`]), compares copies of a partition byte for byte ([`replicas`]), checks leader epoch checkpoints ([`epochs`]),
 //! indexes ([`indexes`]) and producers ([`producers`]) against what a scan of the batches gives, looks for every acknowledged
-//! record of a [`History`] in every copy that may lead ([`acknowledged`]), and replays the metadata log of the controllers
+//! record of a [`History`] in every copy that may lead ([`acknowledged`]), rebuilds the maps of compacted topics ([`compacted`]), and replays the metadata log of the controllers
 //! ([`raft_log`], [`elections`]). It writes nothing.
 
 mod acknowledged;
 mod batch;
+mod compacted;
 mod copy;
 mod elections;
 mod epochs;
@@ -28,9 +29,10 @@ use controller_core::ClusterState;
 use proto_types::ids::{NodeId, TopicPartition};
 
 use crate::history::History;
+use crate::keyed::Model;
 pub(crate) use batch::Batch;
-use copy::PartitionCopy;
 pub(crate) use copy::partition_dirs;
+use copy::{Holes, PartitionCopy};
 pub(crate) use scan::Scan;
 
 /// What to look at.
@@ -42,6 +44,8 @@ pub struct Options {
     pub nodes: BTreeMap<i32, PathBuf>,
     /// The topic that a history speaks of. All its copies must be equal: the cluster had time to come to rest.
     pub topic: Option<String>,
+    /// A compacted topic whose copies had time to come to rest too, and what was written to it.
+    pub keyed: Option<(String, Model)>,
 }
 
 /// What was found.
@@ -103,7 +107,14 @@ pub fn check(options: &Options, history: Option<&History>) -> Result<Findings, R
     for (partition, paths) in &copies {
         let settled = topic == Some(partition.topic);
         let of_topic = history.filter(|_| settled);
-        check_partition(*partition, paths, &state, settled, of_topic, &mut findings)?;
+        if compacted::is_compacted(&state, partition.topic) {
+            let keyed =
+                options.keyed.as_ref().filter(|(name, _)| state.topics().id(name) == Some(partition.topic));
+            let model = keyed.map(|(_, model)| model);
+            compacted::check(*partition, paths, &state, model, &mut findings)?;
+        } else {
+            check_partition(*partition, paths, &state, settled, of_topic, &mut findings)?;
+        }
     }
     let mut missing = BTreeSet::new();
     for (partition, _) in state.partitions().iter().filter(|(partition, _)| topic == Some(partition.topic)) {
@@ -123,29 +134,19 @@ fn check_partition(
     history: Option<&History>,
     findings: &mut Findings,
 ) -> Result<(), ReadError> {
-    let name = match state.topics().name(partition.topic) {
-        Some(topic) => format!("{topic}-{}", partition.partition),
-        None => partition.to_string(),
-    };
+    let name = name_of(state, partition);
     let mut copies = BTreeMap::new();
     for (node, path) in paths {
         let label = format!("{name} at node {node}");
-        let copy = PartitionCopy::read(path, &label, findings)?;
-        epochs::check(&copy, findings)?;
+        let copy = PartitionCopy::read(path, &label, Holes::None, findings)?;
+        epochs::check(&copy, Holes::None, findings)?;
         indexes::check(&copy, findings)?;
         producers::check(&copy, findings)?;
         copies.insert(*node, copy);
     }
     let held = state.partitions().get(partition);
     let replicas = held.map(|held| held.replicas.clone()).unwrap_or_default();
-    // What a reassignment took away, or a deletion has yet to remove, is nobody's copy any more.
-    let current: Vec<&PartitionCopy> =
-        copies.iter().filter(|(node, _)| replicas.contains(node)).map(|(_, copy)| copy).collect();
-    if current.len() < copies.len() {
-        findings
-            .notes
-            .push(format!("{name}: {} copies at nodes that hold none", copies.len() - current.len()));
-    }
+    let current = current(&copies, &replicas, &name, findings);
     replicas::compare(&current, settled, findings);
     if let (Some(history), Some(held)) = (history, held) {
         let may_lead = |node: &NodeId| settled || held.isr.contains(node) || held.elr.contains(node);
@@ -154,6 +155,31 @@ fn check_partition(
         }
     }
     Ok(())
+}
+
+/// For messages.
+fn name_of(state: &ClusterState, partition: TopicPartition) -> String {
+    match state.topics().name(partition.topic) {
+        Some(topic) => format!("{topic}-{}", partition.partition),
+        None => partition.to_string(),
+    }
+}
+
+/// The copies that count: what a reassignment took away, or a deletion has yet to remove, is nobody's copy any more.
+fn current<'a>(
+    copies: &'a BTreeMap<NodeId, PartitionCopy>,
+    replicas: &[NodeId],
+    name: &str,
+    findings: &mut Findings,
+) -> Vec<&'a PartitionCopy> {
+    let current: Vec<&PartitionCopy> =
+        copies.iter().filter(|(node, _)| replicas.contains(node)).map(|(_, copy)| copy).collect();
+    if current.len() < copies.len() {
+        findings
+            .notes
+            .push(format!("{name}: {} copies at nodes that hold none", copies.len() - current.len()));
+    }
+    current
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, ReadError> {

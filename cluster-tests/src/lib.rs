@@ -19,6 +19,7 @@ pub mod fsck;
 pub mod guard;
 pub mod history;
 pub mod http;
+pub mod keyed;
 pub mod load;
 pub mod local_cluster;
 pub mod memory;

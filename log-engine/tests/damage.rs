@@ -762,6 +762,7 @@ fn found_offline(found: &[[u64; 2]]) -> String {
     }
 }
 
+/// T-108, T-109, T-118.
 #[test]
 fn the_table_of_damages_is_true() {
     let mut table = format!(

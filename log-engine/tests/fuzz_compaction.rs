@@ -136,7 +136,7 @@ fn a_reader_gets_the_models_map_whenever_the_power_goes() {
     }
 }
 
-/// One pass over several segments, the power cut at every single operation of it.
+/// T-112: one pass over several segments, the power cut at every single operation of it.
 #[test]
 fn a_replacement_survives_a_crash_at_every_operation() {
     for seed in support::seeds(8) {

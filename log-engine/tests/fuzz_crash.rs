@@ -2,7 +2,7 @@
 //!
 //! After each crash the log must open by itself and hold a prefix of what was appended that covers all that was
 //! reported flushed; every lookup must equal a linear one; producers and epochs must equal a replay. A failing seed
-//! prints the command that repeats it.
+//! prints the command that repeats it. Starts, cuts and new segments are among the operations (T-73, T-108 to T-111).
 
 #![allow(clippy::unwrap_used, reason = "a test fails by it, also in its helper functions")]
 

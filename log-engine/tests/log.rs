@@ -253,6 +253,7 @@ fn log_append_time_needs_no_unpacking() {
     assert_eq!(reader.offset_for_timestamp(NOW + 1, 3).unwrap(), None);
 }
 
+/// T-106: offsets too far apart for one index get another segment.
 #[test]
 fn segments_roll_by_size_time_index_and_reach() {
     let (disk, path) = sim();
@@ -354,6 +355,7 @@ fn of_logs_that_are_put_aside_the_first_one_stays_until_it_is_removed() {
     assert_eq!(data.logs_aside().unwrap(), []);
 }
 
+/// T-117.
 #[test]
 fn a_full_disk_loses_nothing_and_appends_go_on_when_there_is_space() {
     let (disk, path) = sim();
@@ -390,6 +392,7 @@ fn a_full_disk_loses_nothing_and_appends_go_on_when_there_is_space() {
     assert!(batches_of(&log, log.end()) == support::from(&batches, start));
 }
 
+/// T-116.
 #[test]
 fn a_failed_sync_closes_the_log_for_writing_until_it_was_copied() {
     let (disk, path) = sim();
@@ -556,6 +559,7 @@ fn a_detached_log_is_gone_before_its_files_are() {
     assert_eq!(open(&data, &small()).0.end(), 0);
 }
 
+/// T-80b.
 #[test]
 fn a_write_back_error_is_not_lost_with_the_descriptor() {
     let (disk, path) = sim();
@@ -602,7 +606,7 @@ fn what_recovery_keeps_is_on_the_device_even_if_only_the_cache_had_it() {
     assert!(batches_of(&log, end)[support::from(&batches, 0).len()..] == batch.bytes);
 }
 
-/// Damage below the flushed end takes the copy offline; the same damage above it is a torn tail.
+/// Damage below the flushed end takes the copy offline; the same damage above it is a torn tail (T-118).
 #[test]
 fn damage_below_the_flushed_end_is_not_a_torn_tail() {
     for flushed in [true, false] {
@@ -672,7 +676,7 @@ fn missing_and_short_segment_files_are_damage() {
     }
 }
 
-/// Deleting, cutting or damaging any index, snapshot or checkpoint changes nothing but the time to start (L4).
+/// Deleting, cutting or damaging any index, snapshot or checkpoint changes nothing but the time to start (L4, T-108).
 #[test]
 fn indexes_and_checkpoints_are_only_hints() {
     let (disk, path) = sim();
@@ -869,6 +873,7 @@ fn all_five_batches_of_a_producer_survive_a_restart_right_after_a_roll() {
     }
 }
 
+/// T-105.
 #[test]
 fn a_flush_that_was_overtaken_by_a_cut_does_not_claim_what_came_after() {
     let (disk, path) = sim();

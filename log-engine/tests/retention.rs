@@ -85,6 +85,7 @@ fn hostile_log(disk: &Arc<dyn Disk>, path: &Path) -> (DataDir, Log) {
     (data, log)
 }
 
+/// T-114.
 #[test]
 fn whatever_timestamps_say_records_go_when_their_append_is_old() {
     let disk: Arc<dyn Disk> = SimDisk::new(1);
@@ -324,6 +325,7 @@ fn what_was_compacted_is_no_younger_and_is_sealed_anew() {
     }
 }
 
+/// T-113.
 #[test]
 fn nothing_goes_at_or_above_the_high_watermark() {
     let disk: Arc<dyn Disk> = SimDisk::new(1);
@@ -419,6 +421,7 @@ fn what_was_cut_away_leaves_no_times_to_what_comes_instead() {
     assert_eq!(start, 4, "the first two segments are old; what was appended today is not");
 }
 
+/// T-114: idle segments too.
 #[test]
 fn an_idle_segment_ends_and_what_follows_begins_another() {
     let disk: Arc<dyn Disk> = SimDisk::new(1);

@@ -366,6 +366,7 @@ fn a_scrub_finds_everything_sound_and_seals_what_has_no_seal() {
     assert_eq!(seal_of(&disk, seals[2]), truth);
 }
 
+/// T-118.
 #[test]
 fn a_scrub_finds_any_flipped_bit_of_a_segment_and_the_mark_outlives_a_restart() {
     let mut random = Random::new(3);

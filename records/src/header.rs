@@ -288,6 +288,7 @@ mod tests {
         assert_eq!(BatchHeader::parse(&bytes), Err(BatchError::InvalidLength(-1)));
     }
 
+    /// T-74.
     #[test]
     fn sequences_wrap_at_i32_max() {
         let mut bytes = [0u8; 61];

@@ -12,7 +12,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use super::faults::index;
-use super::{Diary, TOPIC};
+use super::{Diary, KEYED_PARTITIONS, KEYED_TOPIC, TOPIC};
 use crate::clients::java_command;
 use crate::clock::wait_until;
 use crate::history::EXTENSION;
@@ -27,6 +27,8 @@ const FINISH_LIMIT: Duration = Duration::from_secs(150);
 const FOLLOW_LIMIT: Duration = Duration::from_secs(60);
 /// How often the histories are looked at.
 const LOOK_PAUSE: Duration = Duration::from_millis(100);
+/// Records that each producer of the compacted topic sends in a second; they are large.
+const KEYED_PER_SECOND: u64 = 40;
 
 /// How many clients of which kind.
 #[derive(Clone, Debug)]
@@ -37,14 +39,30 @@ pub struct LoadShape {
     pub rdkafka_producers: u64,
     /// Records that each of them sends in a second.
     pub records_per_second: u64,
+    /// Producers on librdkafka that write the keys of a compacted topic again and again.
+    pub keyed_producers: u64,
     /// Whether a Java consumer and one on librdkafka follow.
     pub followers: bool,
 }
 
 impl Default for LoadShape {
     fn default() -> Self {
-        LoadShape { java_producers: 2, rdkafka_producers: 1, records_per_second: 300, followers: true }
+        LoadShape {
+            java_producers: 2,
+            rdkafka_producers: 1,
+            records_per_second: 300,
+            keyed_producers: 2,
+            followers: true,
+        }
     }
+}
+
+/// Folders of what clients wrote down.
+#[derive(Debug)]
+pub(super) struct Histories {
+    pub(super) all: PathBuf,
+    /// Of the compacted topic, if it was written.
+    pub(super) keyed: Option<PathBuf>,
 }
 
 /// Running clients.
@@ -52,6 +70,8 @@ impl Default for LoadShape {
 pub struct Load {
     clients: Vec<Client>,
     dir: PathBuf,
+    /// Of the compacted topic.
+    keyed_dir: PathBuf,
     partitions: u16,
     watcher: Watcher,
     shape: LoadShape,
@@ -77,6 +97,8 @@ enum Kind {
     RdkafkaFollower,
     JavaFinal,
     RdkafkaFinal,
+    KeyedProducer,
+    KeyedFinal,
 }
 
 impl Kind {
@@ -88,11 +110,17 @@ impl Kind {
             Kind::RdkafkaFollower => "rdkafka-follower",
             Kind::JavaFinal => "java-final",
             Kind::RdkafkaFinal => "rdkafka-final",
+            Kind::KeyedProducer => "keyed-producer",
+            Kind::KeyedFinal => "keyed-final",
         }
     }
 
     fn produces(self) -> bool {
-        matches!(self, Kind::JavaProducer | Kind::RdkafkaProducer)
+        matches!(self, Kind::JavaProducer | Kind::RdkafkaProducer | Kind::KeyedProducer)
+    }
+
+    fn is_keyed(self) -> bool {
+        matches!(self, Kind::KeyedProducer | Kind::KeyedFinal)
     }
 }
 
@@ -114,11 +142,14 @@ impl Load {
         partitions: u16,
         shape: &LoadShape,
     ) -> Result<Load, NetworkError> {
-        let dir = dir.join("history");
-        std::fs::create_dir_all(&dir).map_err(|e| NetworkError(format!("{}: {e}", dir.display())))?;
+        let (dir, keyed_dir) = (dir.join("history"), dir.join("keyed"));
+        for dir in [&dir, &keyed_dir] {
+            std::fs::create_dir_all(dir).map_err(|e| NetworkError(format!("{}: {e}", dir.display())))?;
+        }
         let mut load = Load {
             clients: Vec::new(),
             dir: dir.clone(),
+            keyed_dir,
             partitions,
             watcher: Watcher::start(&dir),
             shape: shape.clone(),
@@ -130,6 +161,9 @@ impl Load {
         }
         for _ in 0..shape.rdkafka_producers {
             load.launch(cluster, Kind::RdkafkaProducer)?;
+        }
+        for _ in 0..shape.keyed_producers {
+            load.launch(cluster, Kind::KeyedProducer)?;
         }
         if shape.followers {
             load.launch(cluster, Kind::JavaFollower)?;
@@ -148,20 +182,26 @@ impl Load {
     fn launch(&mut self, cluster: &ReplicatedCluster, kind: Kind) -> Result<(), NetworkError> {
         self.started += 1;
         let name = format!("{}-{}", kind.name(), self.started);
-        let file = self.dir.join(format!("{name}.{EXTENSION}")).display().to_string();
-        let (count, number) = (self.partitions.to_string(), self.started.to_string());
-        let (bootstrap, rate) = (cluster.bootstrap(), self.shape.records_per_second.to_string());
-        let produce = [&bootstrap, TOPIC, &count, &number, &rate, &file];
+        let (dir, topic, count, rate) = match kind.is_keyed() {
+            true => (&self.keyed_dir, KEYED_TOPIC, KEYED_PARTITIONS, KEYED_PER_SECOND),
+            false => (&self.dir, TOPIC, self.partitions, self.shape.records_per_second),
+        };
+        let file = dir.join(format!("{name}.{EXTENSION}")).display().to_string();
+        let (count, number, rate) = (count.to_string(), self.started.to_string(), rate.to_string());
+        let bootstrap = cluster.bootstrap();
+        let produce = [&bootstrap, topic, &count, &number, &rate, &file];
         let java_consumer =
-            |mode: &str| java_command("HistoryConsumer", &[&bootstrap, TOPIC, &count, mode, &file]);
-        let consume = [&bootstrap, TOPIC, &count, &file];
+            |mode: &str| java_command("HistoryConsumer", &[&bootstrap, topic, &count, mode, &file]);
+        let consume = [&bootstrap, topic, &count, &file];
         let command = match kind {
             Kind::JavaProducer => java_command("HistoryProducer", &produce),
-            Kind::RdkafkaProducer => rdkafka_command("produce", &produce),
+            Kind::RdkafkaProducer => rdkafka_command(&["produce"], &produce),
+            Kind::KeyedProducer => rdkafka_command(&["keyed", "produce"], &produce),
+            Kind::KeyedFinal => rdkafka_command(&["keyed", "final"], &consume),
             Kind::JavaFollower => java_consumer("follow"),
-            Kind::RdkafkaFollower => rdkafka_command("follow", &consume),
+            Kind::RdkafkaFollower => rdkafka_command(&["follow"], &consume),
             Kind::JavaFinal => java_consumer("final"),
-            Kind::RdkafkaFinal => rdkafka_command("final", &consume),
+            Kind::RdkafkaFinal => rdkafka_command(&["final"], &consume),
         };
         self.spawn(cluster, name, &command, kind)
     }
@@ -225,9 +265,13 @@ impl Load {
         }
     }
 
-    /// Ends the producers, then the followers, then reads everything once more to the end, by every library. Gives the folder
+    /// Ends the producers, then the followers, then reads everything once more to the end, by every library. Gives the folders
     /// of the histories.
-    pub fn finish(mut self, cluster: &ReplicatedCluster, diary: &mut Diary) -> Result<PathBuf, NetworkError> {
+    pub(super) fn finish(
+        mut self,
+        cluster: &ReplicatedCluster,
+        diary: &mut Diary,
+    ) -> Result<Histories, NetworkError> {
         for producers in [true, false] {
             let (mut ending, rest): (Vec<Client>, Vec<Client>) =
                 self.clients.drain(..).partition(|client| client.kind.produces() == producers);
@@ -245,10 +289,14 @@ impl Load {
         if self.uses_rdkafka() {
             self.launch(cluster, Kind::RdkafkaFinal)?;
         }
+        if self.shape.keyed_producers > 0 {
+            self.launch(cluster, Kind::KeyedFinal)?;
+        }
         for mut client in std::mem::take(&mut self.clients) {
             self.wait(&mut client, diary);
         }
-        Ok(self.dir.clone())
+        let keyed = (self.shape.keyed_producers > 0).then(|| self.keyed_dir.clone());
+        Ok(Histories { all: self.dir.clone(), keyed })
     }
 
     fn wait(&self, client: &mut Client, diary: &mut Diary) {
@@ -265,9 +313,9 @@ impl Load {
 }
 
 /// The program on librdkafka, an example of this package.
-fn rdkafka_command(mode: &str, args: &[&str]) -> Command {
+fn rdkafka_command(mode: &[&str], args: &[&str]) -> Command {
     let mut command = Command::new(workspace::program("examples/history-rdkafka"));
-    command.arg(mode).args(args);
+    command.args(mode).args(args);
     command
 }
 

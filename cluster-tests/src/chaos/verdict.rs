@@ -4,10 +4,12 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
 
-use super::Diary;
+use super::load::Histories;
+use super::{Diary, KEYED_TOPIC, TOPIC};
 use crate::checker::{self, Report};
 use crate::fsck::{self, Findings};
 use crate::history::{EventKind, History};
+use crate::keyed;
 use crate::netns::NetworkError;
 use crate::replicated_cluster::ReplicatedCluster;
 
@@ -16,6 +18,8 @@ use crate::replicated_cluster::ReplicatedCluster;
 pub struct Verdict {
     /// What clients saw.
     pub history: Report,
+    /// What readers of the compacted topic found.
+    pub keyed: keyed::Report,
     /// What lies on the disks.
     pub disks: Findings,
     /// Liveness, ends of daemons, panics, errors that daemons logged for no reason.
@@ -29,7 +33,10 @@ pub struct Verdict {
 impl Verdict {
     /// Whether nothing is wrong.
     pub fn is_clean(&self) -> bool {
-        self.history.is_clean() && self.disks.is_clean() && self.complaints.is_empty()
+        self.history.is_clean()
+            && self.keyed.is_clean()
+            && self.disks.is_clean()
+            && self.complaints.is_empty()
     }
 }
 
@@ -37,15 +44,22 @@ impl Verdict {
 pub(super) fn judge(
     cluster: &ReplicatedCluster,
     dir: &Path,
-    histories: &Path,
+    histories: &Histories,
     mut diary: Diary,
-    topic: &str,
 ) -> Result<Verdict, NetworkError> {
     let failed = |error: &dyn fmt::Display| NetworkError(error.to_string());
-    let history = History::read_dir(histories).map_err(|error| failed(&error))?;
+    let history = History::read_dir(&histories.all).map_err(|error| failed(&error))?;
     let report = checker::check(&history);
     let (controllers, nodes) = cluster.data();
-    let options = fsck::Options { controllers, nodes, topic: Some(topic.to_owned()) };
+    let mut options = fsck::Options { controllers, nodes, topic: Some(TOPIC.to_owned()), keyed: None };
+    let mut keyed = keyed::Report::default();
+    if let Some(dir) = &histories.keyed {
+        let written = History::read_dir(dir).map_err(|error| failed(&error))?;
+        let model = keyed::Model::of(&written);
+        keyed = keyed::check(&written, &model);
+        diary.complaints.extend(judge_compaction(&keyed));
+        options.keyed = Some((KEYED_TOPIC.to_owned(), model));
+    }
     let disks = fsck::check(&options, Some(&history)).map_err(|error| failed(&error))?;
     let mut errors = BTreeMap::new();
     for daemon in cluster.daemons() {
@@ -70,7 +84,20 @@ pub(super) fn judge(
     let stand_stills = stand_stills(&history, &diary);
     let told = std::fs::write(dir.join("diary.txt"), &diary.text);
     told.map_err(|error| failed(&error))?;
-    Ok(Verdict { history: report, disks, complaints: diary.complaints, stand_stills, errors })
+    Ok(Verdict { history: report, keyed, disks, complaints: diary.complaints, stand_stills, errors })
+}
+
+/// After so many writes most must be gone.
+const COMPACTION_SURE: usize = 5_000;
+
+/// A run in which nothing is compacted says nothing about compaction.
+fn judge_compaction(report: &keyed::Report) -> Option<String> {
+    let keyed::Report { acknowledged, read, readers, .. } = report;
+    if *readers == 0 {
+        return Some("nobody has read the compacted topic to its end".to_owned());
+    }
+    let too_many = *acknowledged >= COMPACTION_SURE && read / readers > acknowledged / 2;
+    too_many.then(|| format!("of {acknowledged} writes of the compacted topic {read} are left"))
 }
 
 /// What storage nodes say at level ERROR when their disk is full: that it is, and that they cannot write.
@@ -138,6 +165,7 @@ impl fmt::Display for Verdict {
             writeln!(f, "errors logged by {daemon}: {count}, the first: {first}")?;
         }
         writeln!(f, "{}", self.history)?;
+        writeln!(f, "{}", self.keyed)?;
         writeln!(f, "{}", self.disks)?;
         for complaint in &self.complaints {
             writeln!(f, "COMPLAINT: {complaint}")?;

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::Findings;
+use super::batch::Record;
 use super::copy::PartitionCopy;
 use crate::history::{EventKind, History, checksum, parse_payload};
 
@@ -39,7 +40,7 @@ pub(super) fn check(copy: &PartitionCopy, partition: i32, history: &History, fin
             continue;
         }
         let bytes = &copy.segments[batch.segment].bytes;
-        let whole = batch.for_each_record(bytes, |offset, value| {
+        let whole = batch.for_each_record(bytes, |Record { offset, value, .. }| {
             let found = value.and_then(parse_payload);
             if let Some(value) = promised.remove(&offset)
                 && found != Some((value, checksum(value, partition)))

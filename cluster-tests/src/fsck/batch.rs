@@ -30,6 +30,16 @@ pub(crate) struct Batch {
     pub(crate) records: i32,
 }
 
+/// A record of a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Record<'a> {
+    pub(crate) offset: i64,
+    pub(crate) key: Option<&'a [u8]>,
+    pub(crate) value: Option<&'a [u8]>,
+    /// The value of its first header.
+    pub(crate) header: Option<&'a [u8]>,
+}
+
 impl Batch {
     /// Reads and checks the batch at `position`; the error says what is wrong.
     pub(crate) fn parse(bytes: &[u8], segment: usize, position: usize) -> Result<Batch, &'static str> {
@@ -84,22 +94,29 @@ impl Batch {
         self.attributes & COMPRESSION != 0
     }
 
-    /// Calls `each` with offset and value of every record of a batch without compression; false if they cannot be read.
-    pub(crate) fn for_each_record(&self, bytes: &[u8], mut each: impl FnMut(i64, Option<&[u8]>)) -> bool {
+    /// Calls `each` with every record of a batch without compression; false if they cannot be read.
+    pub(crate) fn for_each_record<'a>(&self, bytes: &'a [u8], mut each: impl FnMut(Record<'a>)) -> bool {
         let records = bytes.get(self.position + HEADER..self.position + self.size).unwrap_or_default();
         let mut scan = Scan::new(records);
         (0..self.records).all(|_| self.record(&mut scan, &mut each).is_some())
     }
 
-    fn record(&self, scan: &mut Scan<'_>, each: &mut impl FnMut(i64, Option<&[u8]>)) -> Option<()> {
+    fn record<'a>(&self, scan: &mut Scan<'a>, each: &mut impl FnMut(Record<'a>)) -> Option<()> {
         let length = usize::try_from(scan.varint()?).ok()?;
         let mut record = Scan::new(scan.take(length)?);
         let _attributes = record.u8()?;
         let _timestamp_delta = record.varint()?;
         let offset_delta = record.varint()?;
-        let _key = bytes_of(&mut record)?;
+        let key = bytes_of(&mut record)?;
         let value = bytes_of(&mut record)?;
-        each(self.base + offset_delta, value);
+        let header = match record.varint()? {
+            0 => None,
+            _ => {
+                let _name = bytes_of(&mut record)?;
+                bytes_of(&mut record)?
+            }
+        };
+        each(Record { offset: self.base + offset_delta, key, value, header });
         Some(())
     }
 }

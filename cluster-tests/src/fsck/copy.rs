@@ -7,6 +7,23 @@ use proto_types::ids::{PartitionIndex, TopicId, TopicPartition};
 use super::batch::Batch;
 use super::{Findings, ReadError, list, read};
 
+/// Whether offsets may be missing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Holes {
+    None,
+    /// Where compaction has dropped records.
+    Allowed,
+}
+
+impl Holes {
+    fn allow(self, expected: i64, found: i64) -> bool {
+        match self {
+            Holes::None => found == expected,
+            Holes::Allowed => found >= expected,
+        }
+    }
+}
+
 /// A copy with everything in it.
 #[derive(Debug)]
 pub(super) struct PartitionCopy {
@@ -45,8 +62,13 @@ pub(super) fn base_of(name: &str, extension: &str) -> Option<i64> {
 }
 
 impl PartitionCopy {
-    /// Reads every segment. Offsets must be without holes; only behind the last batch of all may be something unfinished.
-    pub(super) fn read(dir: &Path, label: &str, findings: &mut Findings) -> Result<PartitionCopy, ReadError> {
+    /// Reads every segment. Offsets must be without holes, unless `holes` allows them; only behind the last batch of all may be something unfinished.
+    pub(super) fn read(
+        dir: &Path,
+        label: &str,
+        holes: Holes,
+        findings: &mut Findings,
+    ) -> Result<PartitionCopy, ReadError> {
         let mut copy = PartitionCopy {
             dir: dir.to_owned(),
             label: label.to_owned(),
@@ -60,25 +82,25 @@ impl PartitionCopy {
             let bytes = read(path)?;
             findings.counts.bytes += bytes.len() as u64;
             copy.segments.push(Segment { base: *base, bytes });
-            copy.scan_segment(at + 1 == files.len(), findings);
+            copy.scan_segment(at + 1 == files.len(), holes, findings);
         }
         findings.counts.batches += copy.batches.len() as u64;
         Ok(copy)
     }
 
-    fn scan_segment(&mut self, newest: bool, findings: &mut Findings) {
+    fn scan_segment(&mut self, newest: bool, holes: Holes, findings: &mut Findings) {
         let index = self.segments.len() - 1;
         let Segment { base, bytes } = &self.segments[index];
         let mut position = 0;
         let mut expected = self.batches.last().map(|batch| batch.last + 1);
-        if expected.is_some_and(|expected| *base != expected) {
+        if expected.is_some_and(|expected| !holes.allow(expected, *base)) {
             let was = expected.unwrap_or_default();
             findings.faults.push(format!("{}: segment {base} follows the end {was}", self.label));
         }
         while position < bytes.len() {
             match Batch::parse(bytes, index, position) {
                 Ok(batch) => {
-                    if batch.base != expected.unwrap_or(*base) {
+                    if !holes.allow(expected.unwrap_or(*base), batch.base) {
                         findings.faults.push(format!(
                             "{}: offset {} follows {}",
                             self.label,

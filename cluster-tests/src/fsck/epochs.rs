@@ -1,13 +1,13 @@
 //! `leader-epoch-checkpoint` against the epochs that the batches carry.
 
-use super::copy::PartitionCopy;
+use super::copy::{Holes, PartitionCopy};
 use super::{Findings, ReadError, read};
 
 const FILE: &str = "leader-epoch-checkpoint";
 
 /// Epochs in the batches must never go back, and each must begin where the checkpoint says. The checkpoint may name further
 /// epochs, of leaders under which nothing was written, if they fit between.
-pub(super) fn check(copy: &PartitionCopy, findings: &mut Findings) -> Result<(), ReadError> {
+pub(super) fn check(copy: &PartitionCopy, holes: Holes, findings: &mut Findings) -> Result<(), ReadError> {
     let mut found: Vec<(i32, i64)> = Vec::new();
     for batch in &copy.batches {
         match found.last() {
@@ -36,6 +36,19 @@ pub(super) fn check(copy: &PartitionCopy, findings: &mut Findings) -> Result<(),
     let rising = |pair: &[(i32, i64)]| pair[0].0 < pair[1].0 && pair[0].1 < pair[1].1;
     if !named.windows(2).all(rising) {
         findings.faults.push(format!("{}: {FILE} does not rise: {named:?}", copy.label));
+    }
+    if holes == Holes::Allowed {
+        // An epoch's first records may be gone, or all that were written in it.
+        for (epoch, start) in &found {
+            let entry = named.iter().rev().find(|(_, begin)| begin <= start);
+            if entry.is_none_or(|(of, _)| of != epoch) {
+                let label = &copy.label;
+                findings
+                    .faults
+                    .push(format!("{label}: epoch {epoch} stands at {start}, {FILE} says {named:?}"));
+            }
+        }
+        return Ok(());
     }
     for (epoch, start) in &found {
         if !named.contains(&(*epoch, *start)) {

@@ -8,10 +8,12 @@ use proto_types::ids::{BrokerEpoch, DirectoryId, Incarnation, LeaderEpoch, NodeI
 use proto_types::metadata::{
     ConfigResource, MetadataChange, NodeRegistered, PartitionState, topic_partition,
 };
+use records::BatchBuilder;
 use uuid::Uuid;
 
 use super::{Findings, Options, check, crc32c};
 use crate::history::{EventKind, History, payload};
+use crate::keyed::{self, Model};
 
 const TOPIC: TopicId = TopicId(Uuid::from_u128(0x1234_5678_9abc_def0_1234_5678_9abc_def0));
 const NAME: &str = "orders";
@@ -81,12 +83,13 @@ struct Cluster {
     dir: tempfile::TempDir,
     changes: Vec<Vec<MetadataChange>>,
     history: History,
+    keyed: Option<(String, Model)>,
 }
 
 impl Cluster {
     fn new() -> Cluster {
         let dir = tempfile::tempdir().unwrap();
-        let mut cluster = Cluster { dir, changes: metadata(), history: History::default() };
+        let mut cluster = Cluster { dir, changes: metadata(), history: History::default(), keyed: None };
         for node in 1..=3 {
             cluster.write_copy(node, &batches());
         }
@@ -167,8 +170,8 @@ impl Cluster {
     fn check(&self) -> Findings {
         let nodes: BTreeMap<i32, PathBuf> =
             (1..=3).map(|node| (node, self.dir.path().join(format!("node-{node}")))).collect();
-        let options =
-            Options { controllers: vec![self.write_metadata()], nodes, topic: Some(NAME.to_owned()) };
+        let controllers = vec![self.write_metadata()];
+        let options = Options { controllers, nodes, topic: Some(NAME.to_owned()), keyed: self.keyed.clone() };
         check(&options, Some(&self.history)).unwrap()
     }
 
@@ -422,4 +425,102 @@ fn a_damaged_metadata_log_is_found() {
     let options = Options { controllers: vec![dir, other], ..Options::default() };
     let findings = check(&options, None).unwrap();
     assert!(findings.faults.iter().any(|fault| fault.contains("is broken")), "{findings}");
+}
+
+/// A value of a key, or a deletion of it.
+fn write_of(key: u64, deleting: bool, number: usize) -> u64 {
+    (0..)
+        .filter(|value| keyed::key_of(*value) == key && keyed::deletes(*value) == deleting)
+        .nth(number)
+        .unwrap()
+}
+
+/// Writes to keys 1 and 2, of which the second is deleted at offset 3; then another one to key 1.
+fn keyed_writes() -> [(i64, u64); 5] {
+    let write = |offset, key, deleting, number| (offset, write_of(key, deleting, number));
+    [
+        write(0, 1, false, 0),
+        write(1, 2, false, 0),
+        write(2, 1, false, 1),
+        write(3, 2, true, 0),
+        write(4, 1, false, 2),
+    ]
+}
+
+impl Cluster {
+    /// The topic is compacted, nothing is gone yet.
+    fn compacted() -> Cluster {
+        let mut cluster = Cluster::new();
+        cluster.changes[5].push(MetadataChange::ConfigSet {
+            resource: ConfigResource::Topic(TOPIC),
+            name: "cleanup.policy".to_owned(),
+            value: Some("compact".to_owned()),
+        });
+        let mut history = History::default();
+        let mut producer = history.client("producer");
+        for (offset, value) in keyed_writes() {
+            producer.event(1, 0, EventKind::Acknowledged { value, offset });
+        }
+        cluster.keyed = Some((NAME.to_owned(), Model::of(&history)));
+        (1..=3).for_each(|node| cluster.write_keyed(node, 0, &keyed_writes()));
+        cluster
+    }
+
+    /// Batches of one record each. The last one is of the epoch after `epoch`.
+    fn write_keyed(&self, node: i32, epoch: i32, writes: &[(i64, u64)]) {
+        fs::remove_dir_all(self.copy(node)).unwrap();
+        fs::create_dir_all(self.copy(node)).unwrap();
+        let mut log = Vec::new();
+        for (offset, value) in writes.iter().copied() {
+            let (key, text) = (keyed::key_text(value), payload(value, 0));
+            let (value, headers) = match keyed::deletes(value) {
+                true => (None, vec![(keyed::HEADER.as_bytes(), Some(text.as_bytes()))]),
+                false => (Some(text.as_bytes()), Vec::new()),
+            };
+            let epoch = if offset == 4 { epoch + 1 } else { epoch };
+            let mut batch = BatchBuilder::new().base_offset(offset).leader_epoch(epoch);
+            batch.push(100, Some(key.as_bytes()), value, &headers).unwrap();
+            log.extend_from_slice(&batch.build());
+        }
+        fs::write(self.file(node, "log"), log).unwrap();
+        fs::write(self.copy(node).join("leader-epoch-checkpoint"), "0\n2\n0 0\n1 4\n").unwrap();
+    }
+}
+
+#[test]
+fn copies_that_have_compacted_as_far_as_each_came_are_clean() {
+    let all = keyed_writes();
+    let cluster = Cluster::compacted();
+    cluster.write_keyed(2, 0, &all[2..]);
+    cluster.write_keyed(3, 0, &all[4..]);
+    assert_eq!(cluster.check().faults, Vec::<String>::new());
+}
+
+#[test]
+fn a_compacted_copy_that_tells_another_map_is_found() {
+    let all = keyed_writes();
+    let cases: [(&[(i64, u64)], &str); 5] = [
+        (&all[..4], "end at 5 and 4"),
+        (&all[..3], "key2 is as it was at offset 1"),
+        (&[all[3]], "key1 is not there"),
+        (&[(4, write_of(1, false, 3))], "another copy has something else at offset 4"),
+        (&[(3, all[4].1), all[4]], "instead of the acknowledged"),
+    ];
+    for (left, expected) in cases {
+        let cluster = Cluster::compacted();
+        cluster.write_keyed(2, 0, left);
+        let faults = cluster.faults();
+        assert!(faults.contains(expected), "{expected}: {faults}");
+    }
+}
+
+#[test]
+fn a_compacted_copy_whose_epochs_are_not_those_of_its_batches_is_found() {
+    let cluster = Cluster::compacted();
+    cluster.write_keyed(2, 1, &keyed_writes());
+    assert!(cluster.faults().contains("epoch 1 stands at 0"), "{}", cluster.faults());
+    let cluster = Cluster::compacted();
+    let all = keyed_writes();
+    cluster.write_keyed(2, 0, &[all[0], all[0], all[4]]);
+    assert!(cluster.faults().contains("offset 0 follows 1"), "{}", cluster.faults());
 }

@@ -8,12 +8,17 @@ use std::time::Duration;
 use bytes::Bytes;
 use cluster_tests::clients::{kafka_tool, kcat};
 use cluster_tests::clock::{unix_ms, wait_until};
-use cluster_tests::replicated_cluster::{ReplicatedCluster, Role, Shape};
+use cluster_tests::replicated_cluster::{Daemon, ReplicatedCluster, Role, Shape};
 use cluster_tests::run_dir::RunDir;
 use kafka_wire::{Client, ClientConfig};
+use kafka_wire_core::messages::incremental_alter_configs::{
+    AlterConfigsResource, AlterableConfig, IncrementalAlterConfigsRequest,
+};
 use kafka_wire_core::messages::produce::{PartitionProduceData, ProduceRequest, TopicProduceData};
 use kafka_wire_core::{ErrorCode, Records};
 use records::BatchBuilder;
+
+use crate::raw_connection::RawConnection;
 
 /// How long a change may take to be everywhere on a busy machine.
 const SEEN_LIMIT: Duration = Duration::from_secs(60);
@@ -57,14 +62,46 @@ fn read_from(bootstrap: &str, offset: &str) -> String {
     kcat(bootstrap, &args, b"")
 }
 
+/// Two records at the leader, which answers without waiting for its followers.
+fn produce_uncommitted(leader: &str) {
+    let mut batch = BatchBuilder::new();
+    for value in ["10", "11"] {
+        batch.push(unix_ms(), None, Some(value.as_bytes()), &[]).expect("small");
+    }
+    let records = Some(Records::Bytes(Bytes::from(batch.build())));
+    let data = TopicProduceData {
+        name: "aging".into(),
+        partition_data: vec![PartitionProduceData { index: 0, records }],
+        ..TopicProduceData::default()
+    };
+    let request =
+        ProduceRequest { acks: 1, timeout_ms: 10_000, topic_data: vec![data], ..ProduceRequest::default() };
+    let response = RawConnection::open(leader).call(&request, PRODUCE).expect("answered");
+    let answer = &response.responses[0].partition_responses[0];
+    assert_eq!((answer.error_code, answer.base_offset), (ErrorCode::None, 10));
+}
+
+/// Nothing of the topic is to be kept. A client library would ask any node for it, also one that stands still.
+fn expire_soon(node: &str) {
+    let retention =
+        AlterableConfig { name: "retention.ms".into(), config_operation: 0, value: Some("100".into()) };
+    let configs = vec![retention];
+    let topic = AlterConfigsResource { resource_type: 2, resource_name: "aging".into(), configs };
+    let request = IncrementalAlterConfigsRequest { resources: vec![topic], validate_only: false };
+    let response = RawConnection::open(node).call(&request, 1).expect("answered");
+    assert_eq!(response.responses[0].error_code, ErrorCode::None);
+}
+
+/// The copy of a node that stands still as well (T-113).
 #[test]
 fn what_goes_goes_from_every_copy() {
     let run_dir = RunDir::new("retention");
     let settings = vec!["kafka.log.retention.check.interval.ms=200".to_owned()];
     let shape = Shape { controllers: 1, node_settings: settings, ..Shape::default() };
-    let cluster = ReplicatedCluster::start(run_dir.path(), &shape).expect("loopback needs no permission");
-    let bootstrap = cluster.bootstrap();
-    let create = ["--create", "--topic", "aging", "--partitions", "1", "--replication-factor", "3"];
+    let mut cluster = ReplicatedCluster::start(run_dir.path(), &shape).expect("loopback needs no permission");
+    let (bootstrap, leader) = (cluster.bootstrap(), cluster.node(1).kafka());
+    let create = ["--create", "--topic", "aging", "--replica-assignment", "1:2:3"];
+    let create = [&create[..], &["--config", "file.delete.delay.ms=100"]].concat();
     kafka_tool("kafka-topics", &bootstrap, &create, b"");
     produce(&bootstrap, 0..10);
 
@@ -76,23 +113,31 @@ fn what_goes_goes_from_every_copy() {
     assert!(deleted.contains("low_watermark: 7"), "{deleted}");
     assert_eq!(read_from(&bootstrap, "2"), "7:7 8:8 9:9 ");
 
-    let alter = ["--alter", "--topic", "aging", "--add-config", "retention.ms=100,file.delete.delay.ms=100"];
-    kafka_tool("kafka-configs", &bootstrap, &alter, b"");
-    for node in cluster.daemons().iter().filter(|daemon| daemon.role == Role::StorageNode) {
+    // A follower stands still for longer than records are kept: what it has not got is not committed until it has lost its
+    // place in sync, and goes after that only.
+    cluster.node(3).pause();
+    produce_uncommitted(&leader);
+    expire_soon(&leader);
+    let wait_for = |node: &Daemon, names: &[&str]| {
         let mut seen = Vec::new();
         let gone = wait_until(SEEN_LIMIT, || {
             seen = files(&node.data);
             let logs: Vec<_> = seen.iter().filter(|name| name.ends_with(".log")).collect();
-            let only_empty = logs == ["00000000000000000010.log"];
-            (only_empty && !seen.iter().any(|name| name.ends_with(".deleted"))).then_some(())
+            (logs == names && !seen.iter().any(|name| name.ends_with(".deleted"))).then_some(())
         });
         assert!(gone.is_some(), "{} still has {seen:?}", node.name());
-    }
+    };
+    let empty = ["00000000000000000012.log"];
+    wait_for(cluster.node(1), &empty);
+    wait_for(cluster.node(2), &empty);
+    wait_for(cluster.node(3), &["00000000000000000000.log"]);
+    cluster.node(3).resume();
+    wait_for(cluster.node(3), &empty);
 
     let keep = ["--alter", "--topic", "aging", "--add-config", "retention.ms=-1"];
     kafka_tool("kafka-configs", &bootstrap, &keep, b"");
-    produce(&bootstrap, 10..12);
-    assert_eq!(read_from(&bootstrap, "2"), "10:10 11:11 ");
+    produce(&bootstrap, 12..14);
+    assert_eq!(read_from(&bootstrap, "2"), "12:12 13:13 ");
 }
 
 fn create(bootstrap: &str, topic: &str, configs: &[&str]) {

@@ -550,6 +550,7 @@ mod tests {
         assert_eq!(s.check_append(&batch(4, 0, 1, 2), 0), SequenceCheck::Accept);
     }
 
+    /// T-74.
     #[test]
     fn sequences_wrap() {
         let s = states(&[batch(0, i32::MAX - 1, 4, 10)]);

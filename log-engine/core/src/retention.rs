@@ -155,6 +155,7 @@ mod tests {
         assert!(!extreme(i64::MAX, i64::MIN));
     }
 
+    /// T-115.
     #[test]
     fn a_clock_that_is_not_believed_deletes_nothing_by_age() {
         let log = segments(&[(10, 100), (20, 100)]);

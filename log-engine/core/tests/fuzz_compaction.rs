@@ -91,6 +91,7 @@ struct World {
     passes: usize,
 }
 
+/// T-71, T-98 to T-101, T-103: with tiny maps, markers, tombstones and gaps.
 #[test]
 fn a_compacted_log_tells_what_the_whole_one_told() {
     let number = |name| std::env::var(name).ok().and_then(|s| s.parse::<u64>().ok());

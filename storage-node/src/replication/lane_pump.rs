@@ -428,17 +428,26 @@ fn chunk(push: &Push, read: Result<LogSlice, ReadError>) -> Result<Option<Chunk>
     if slice.len() as u64 > push.bytes_max && !push.at_least_one {
         return Ok(None);
     }
-    let next = Offset(slice.next_offset);
     let bytes = slice.to_bytes().map_err(|error| suspicious(error.to_string()))?;
+    // Not where the segment ends: of one that was compacted the last offsets may be gone, and the follower counts from what
+    // it gets.
+    let mut next = push.from;
     for batch in records::batches(&bytes) {
-        let checked = batch.and_then(|batch| batch.check_crc());
-        checked.map_err(|error| suspicious(format!("behind offset {}: {error}", push.from)))?;
+        let checked = batch.and_then(|batch| batch.check_crc().map(|()| batch));
+        let batch = checked.map_err(|error| suspicious(format!("behind offset {}: {error}", push.from)))?;
+        next = Offset(batch.header().last_offset() + 1);
     }
     Ok(Some(Chunk { bytes: Bytes::from(bytes), next }))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
+    use log_engine::{DataDir, DataDirOptions, Disk, Log, LogConfig, LogName, SimDisk};
+    use records::{BatchBuilder, BatchHeader};
+    use uuid::Uuid;
+
     use super::*;
 
     fn push(from: i64) -> Push {
@@ -462,5 +471,40 @@ mod tests {
             std::iter::from_fn(|| queue.pop()).map(|(id, push)| (id.0, push.from.0)).collect();
         assert_eq!(popped, [(1, 999), (3, 7), (2, 5)]);
         assert_eq!((queue.by_turn.len(), queue.turns.len()), (0, 0));
+    }
+
+    /// Every other batch is gone, as compaction leaves it: the follower expects the next push where the last batch ended.
+    #[test]
+    fn a_chunk_of_a_compacted_log_ends_where_its_last_batch_does() {
+        let disk: Arc<dyn Disk> = SimDisk::new(1);
+        let options = DataDirOptions {
+            cluster_id: "c".into(),
+            node_id: 1,
+            new_directory_id: Uuid::from_u128(1),
+            descriptors_max: 10,
+        };
+        let data = DataDir::open(disk, Path::new("data"), &options).unwrap();
+        let name = LogName { topic_id: Uuid::from_u128(7), partition: 0 };
+        let config = LogConfig { index_interval_bytes: 1, ..LogConfig::default() };
+        let (mut log, _) = Log::open(&data, name, config, 0).unwrap();
+        let mut batch_bytes = 0;
+        for base in (0..40).step_by(2) {
+            let mut batch = BatchBuilder::new().base_offset(base);
+            batch.push(0, Some(b"key"), Some(b"value"), &[]).unwrap();
+            let bytes = batch.build();
+            batch_bytes = bytes.len();
+            log.append(&bytes, &[BatchHeader::parse(&bytes).unwrap()], 0).unwrap();
+        }
+        let (reader, end) = (log.reader(), log.end());
+        for bytes_max in (1..30).map(|count| count * batch_bytes + 1) {
+            let mut at = 0;
+            while at < end {
+                let push = Push { to: Offset(end), bytes_max: bytes_max as u64, ..push(at) };
+                let Ok(Some(chunk)) = read_cold(&reader, &push, bytes_max) else { panic!("{push:?}") };
+                let last = records::batches(&chunk.bytes).map(|batch| batch.unwrap().header().last_offset());
+                assert_eq!(Some(chunk.next.0 - 1), last.last(), "from {at}, {bytes_max} bytes");
+                at = chunk.next.0;
+            }
+        }
     }
 }
