@@ -4,6 +4,7 @@ use cluster_tests::local_cluster::WeirDev;
 use cluster_tests::probe;
 use cluster_tests::probe::record::{self, Difference, Findings};
 use cluster_tests::probe::verdicts::Verdicts;
+use cluster_tests::workspace;
 
 #[test]
 fn every_difference_from_kafka_has_a_verdict() {
@@ -34,4 +35,13 @@ fn every_difference_from_kafka_has_a_verdict() {
     );
     let stale = verdicts.stale(&differences);
     assert!(stale.is_empty(), "docs/differences.md explains what is no difference any more: {stale:?}");
+}
+
+#[test]
+fn the_readme_counts_the_answers_of_the_record() {
+    let kafka =
+        Findings::load(&record::record_file()).expect("the record of Apache Kafka is in the repository");
+    let row = format!("(`cargo xtask probe`) | {},{:03} |", kafka.len() / 1_000, kafka.len() % 1_000);
+    let readme = std::fs::read_to_string(workspace::root().join("README.md")).expect("the README is there");
+    assert!(readme.contains(&row), "README.md does not say: {row}");
 }
