@@ -114,6 +114,8 @@ pub enum Update {
     Dynamic,
     /// Only for all nodes at once.
     ClusterOnly,
+    /// Only for one node: nodes may have to differ in it.
+    NodeOnly,
     /// Only in the node's own config file.
     ReadOnly,
 }
@@ -257,6 +259,11 @@ impl ConfigDef {
 
     const fn cluster_only(mut self) -> Self {
         self.update = Update::ClusterOnly;
+        self
+    }
+
+    const fn node_only(mut self) -> Self {
+        self.update = Update::NodeOnly;
         self
     }
 }

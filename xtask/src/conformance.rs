@@ -22,6 +22,7 @@ mod share;
 mod suite;
 mod wire;
 
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::rotation::Day;
@@ -193,15 +194,15 @@ fn logs() -> PathBuf {
 /// The version of the Kafka beside us, from the one place that states it.
 fn kafka_version() -> Result<String, Failure> {
     let path = shell::root().join("cluster-tests/oracle/pom.xml");
-    let text = std::fs::read_to_string(&path)
-        .map_err(|error| Failure(format!("read {}: {error}", path.display())))?;
+    let text =
+        fs::read_to_string(&path).map_err(|error| Failure(format!("read {}: {error}", path.display())))?;
     let version = text.split_once("<kafka.version>").and_then(|(_, rest)| rest.split_once("</"));
     version
         .map(|(version, _)| version.to_owned())
         .ok_or_else(|| Failure(format!("{} states no version of Kafka", path.display())))
 }
 
-/// A folder whose `bin/` has those of Kafka's scripts that suites call.
+/// A folder whose `bin/` has those of Kafka's scripts that suites call, and whose `libs` are its jars.
 fn kafka_scripts() -> Result<PathBuf, Failure> {
     let tools = [
         ("kafka-acls", "AclCommand"),
@@ -223,39 +224,54 @@ fn kafka_scripts() -> Result<PathBuf, Failure> {
         ("kafka-verifiable-producer", "VerifiableProducer"),
     ];
     let dir = installed().join("kafka");
+    let libs = shell::root().join("target/kafka/libs");
     let write = |name: &str, class: &str| -> std::io::Result<()> {
         let path = dir.join("bin").join(format!("{name}.sh"));
-        let jars = shell::root().join("target/kafka/libs/*");
         let text = format!(
             "#!/bin/sh\nexec java -Xmx256m -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xshare:auto \\\n    \
-             -Dorg.slf4j.simpleLogger.defaultLogLevel=error -cp '{}' org.apache.kafka.tools.{class} \"$@\"\n",
-            jars.display()
+             -Dorg.slf4j.simpleLogger.defaultLogLevel=error -cp \"${{CLASSPATH:+$CLASSPATH:}}{}/*\" {class} \"$@\"\n",
+            libs.display()
         );
-        if std::fs::read_to_string(&path).is_ok_and(|there| there == text) {
+        if fs::read_to_string(&path).is_ok_and(|there| there == text) {
             return Ok(());
         }
-        std::fs::create_dir_all(dir.join("bin"))?;
-        std::fs::write(&path, text)?;
-        std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o755))
+        fs::create_dir_all(dir.join("bin"))?;
+        fs::write(&path, text)?;
+        fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o755))
     };
+    let failed = |what: &str, error| Failure(format!("write {what} in {}: {error}", dir.display()));
     for (name, class) in tools {
-        write(name, class)
-            .map_err(|error| Failure(format!("write {name}.sh in {}: {error}", dir.display())))?;
+        let class = format!("org.apache.kafka.tools.{class}");
+        write(name, &class).map_err(|error| failed(&format!("{name}.sh"), error))?;
     }
+    // Runs what its arguments say.
+    write("kafka-run-class", "").map_err(|error| failed("kafka-run-class.sh", error))?;
+    link_jars(&libs, &dir.join("libs")).map_err(|error| failed("libs", error))?;
     Ok(dir)
+}
+
+/// Makes the link, or another's into ours: the tree may have moved.
+fn link_jars(libs: &Path, link: &Path) -> std::io::Result<()> {
+    if fs::read_link(link).is_ok_and(|there| there == libs) {
+        return Ok(());
+    }
+    if link.is_symlink() {
+        fs::remove_file(link)?;
+    }
+    std::os::unix::fs::symlink(libs, link)
 }
 
 /// Replaces text in all files below `dir` whose names end so: some suites have the address of their broker in their sources.
 fn replace(dir: &Path, extension: &str, pairs: &[(&str, &str)]) -> Result<(), Failure> {
     let in_files = || -> std::io::Result<Vec<PathBuf>> {
         let mut folders = Vec::new();
-        for entry in std::fs::read_dir(dir)? {
+        for entry in fs::read_dir(dir)? {
             let path = entry?.path();
             if path.is_dir() {
                 folders.push(path);
             } else if path.extension().is_some_and(|found| found == extension) {
-                let text = std::fs::read_to_string(&path)?;
-                std::fs::write(&path, pairs.iter().fold(text, |text, (from, to)| text.replace(from, to)))?;
+                let text = fs::read_to_string(&path)?;
+                fs::write(&path, pairs.iter().fold(text, |text, (from, to)| text.replace(from, to)))?;
             }
         }
         Ok(folders)

@@ -39,6 +39,8 @@ pub(crate) struct Shape {
     pub(crate) nodes: usize,
     /// The port of the first node, if it may not be any.
     pub(crate) port: Option<u16>,
+    /// The rack of each node, if they have any.
+    pub(crate) racks: &'static [&'static str],
     /// Configs of the nodes, by Kafka's names.
     pub(crate) configs: &'static [(&'static str, &'static str)],
     /// Configs that Apache Kafka alone gets.
@@ -47,7 +49,7 @@ pub(crate) struct Shape {
 
 impl Default for Shape {
     fn default() -> Self {
-        Shape { nodes: 1, port: None, configs: &[], of_kafka: &[] }
+        Shape { nodes: 1, port: None, racks: &[], configs: &[], of_kafka: &[] }
     }
 }
 
@@ -132,6 +134,7 @@ fn weir(shape: Shape, port: u16, data: &Path) -> Result<Command, Failure> {
     if shape.nodes > 1 {
         command.args(["--nodes", &shape.nodes.to_string()]);
     }
+    with_racks(&mut command, shape);
     for (key, value) in shape.configs {
         command.args(["--config", &format!("{key}={value}")]);
     }
@@ -141,10 +144,17 @@ fn weir(shape: Shape, port: u16, data: &Path) -> Result<Command, Failure> {
 fn kafka(shape: Shape, port: u16) -> Result<Command, Failure> {
     let mut command = program("kafka-oracle")?;
     command.args(["broker", "--port", &port.to_string(), "--nodes", &shape.nodes.to_string()]);
+    with_racks(&mut command, shape);
     for (key, value) in shape.configs.iter().chain(shape.of_kafka) {
         command.args(["--config", &format!("{key}={value}")]);
     }
     Ok(command)
+}
+
+fn with_racks(command: &mut Command, shape: Shape) {
+    if !shape.racks.is_empty() {
+        command.args(["--racks", &shape.racks.join(",")]);
+    }
 }
 
 /// A program of ours from `WEIR_BIN_DIR`, else built now.

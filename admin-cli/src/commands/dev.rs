@@ -50,6 +50,10 @@ pub(crate) struct DevArgs {
     /// A config of the node by Kafka's name, may be repeated
     #[arg(long = "config", short, value_name = "NAME=VALUE", value_parser = crate::cli::config_pair)]
     configs: Vec<(String, String)>,
+    /// The rack of each storage node, in their order; with `-c replica.selector.class=…RackAwareReplicaSelector` consumers
+    /// read from their own
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',', requires = "nodes")]
+    racks: Vec<String>,
     /// Do not create topics when a client first asks for them
     #[arg(long)]
     no_auto_create: bool,

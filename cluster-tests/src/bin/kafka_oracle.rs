@@ -13,7 +13,7 @@ const USAGE: &str = "\
 usage: kafka-oracle jars
        kafka-oracle tool NAME ARGS...
        kafka-oracle schemas API [--version N]
-       kafka-oracle broker [--port P] [--nodes 1|3|5] [--as-shipped] [--config KEY=VALUE]...";
+       kafka-oracle broker [--port P] [--nodes 1|3|5] [--racks NAME,...] [--as-shipped] [--config KEY=VALUE]...";
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -74,6 +74,7 @@ fn broker_options(args: &[&str]) -> Option<BrokerOptions> {
             "--nodes" => {
                 options.nodes = rest.next()?.parse().ok().filter(|nodes| [1, 3, 5].contains(nodes))?
             }
+            "--racks" => options.racks = rest.next()?.split(',').map(str::to_owned).collect(),
             "--as-shipped" => options.jvm = SHIPPED_JVM,
             "--config" => {
                 let (key, value) = rest.next()?.split_once('=')?;

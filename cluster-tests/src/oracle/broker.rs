@@ -46,6 +46,8 @@ pub struct BrokerOptions {
     pub nodes: usize,
     /// Client port of the first node, further ones take the next; free ones if not given.
     pub port: Option<u16>,
+    /// The rack of each node, if they have any.
+    pub racks: Vec<String>,
     /// Flags of the JVM.
     pub jvm: &'static [&'static str],
     /// Broker configs beside (and instead of) those that a test cluster needs.
@@ -54,7 +56,7 @@ pub struct BrokerOptions {
 
 impl Default for BrokerOptions {
     fn default() -> Self {
-        BrokerOptions { nodes: 1, port: None, jvm: TEST_JVM, properties: Vec::new() }
+        BrokerOptions { nodes: 1, port: None, racks: Vec::new(), jvm: TEST_JVM, properties: Vec::new() }
     }
 }
 
@@ -221,6 +223,7 @@ fn write_config(
     ]
     .map(|(key, value)| (key.to_owned(), value))
     .into();
+    lines.extend(options.racks.get(index).map(|rack| ("broker.rack".to_owned(), rack.clone())));
     lines.retain(|(key, _)| !options.properties.iter().any(|(other, _)| other == key));
     lines.extend(options.properties.iter().cloned());
     let text: String = lines.iter().map(|(key, value)| format!("{key}={value}\n")).collect();

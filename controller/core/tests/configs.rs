@@ -108,6 +108,11 @@ fn node_configs_know_where_they_may_be_changed() {
     let (reason, message) = refused(cluster.alter(one(1), false, vec![op(Set, "num.partitions", "3")]));
     assert_eq!(reason, Reason::InvalidRequest);
     assert!(message.contains("one value for the whole cluster"), "{message}");
+    let pause = || vec![op(Set, "sasl.kerberos.min.time.before.relogin", "58000")];
+    cluster.alter(one(1), false, pause()).expect("for one");
+    let (reason, message) = refused(cluster.alter(all(), false, pause()));
+    assert_eq!(reason, Reason::InvalidRequest);
+    assert!(message.starts_with("Cannot update these configs at default cluster level: sasl."), "{message}");
     let (reason, message) = refused(cluster.alter(all(), false, vec![op(Set, "log.dirs", "/x")]));
     assert_eq!(reason, Reason::InvalidRequest);
     assert!(message.starts_with("Cannot update these configs dynamically: log.dirs"), "{message}");

@@ -193,6 +193,8 @@ pub static NODE_CONFIGS: &[ConfigDef] = rows! {
         "How long a request may wait inside the cluster.";
     "sasl.enabled.mechanisms", List, Some(""), Any, later, read_only_row =>
         "SASL mechanisms that clients may use.";
+    "sasl.kerberos.min.time.before.relogin", Long, Some("60000"), Any, later, node_only =>
+        "How long a Kerberos login that needs to be renewed waits between two tries.";
     "security.inter.broker.protocol", String, Some("PLAINTEXT"), OneOf(&["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]), read_only_row =>
         "Kafka's name for how brokers talk. Weir's daemons always use mutual TLS over QUIC of their own.";
     "socket.request.max.bytes", Int, Some("104857600"), Min(1), read_only_row =>

@@ -26,7 +26,7 @@ const WITH_A_BROKER: &[&str] =
 
 pub(super) const SUITE: Suite = Suite {
     name: "franz-go",
-    shape: Shape { nodes: 1, port: None, configs: &[], of_kafka: &[] },
+    shape: Shape { nodes: 1, port: None, racks: &[], configs: &[], of_kafka: &[] },
     at_once: 2,
     limit: LIMIT,
     prepare: |offline| {

@@ -22,6 +22,7 @@ pub(super) const SUITE: Suite = Suite {
     shape: Shape {
         nodes: 1,
         port: Some(PORT),
+        racks: &[],
         configs: &[("num.partitions", "1"), ("message.max.bytes", "200000000")],
         of_kafka: &[],
     },

@@ -14,6 +14,7 @@ pub(super) const SUITE: Suite = Suite {
     shape: Shape {
         nodes: 1,
         port: None,
+        racks: &[],
         // A test has members with sessions of 3 s, to be done sooner.
         configs: &[("num.partitions", "4"), ("group.min.session.timeout.ms", "3000")],
         of_kafka: &[],

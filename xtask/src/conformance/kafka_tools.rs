@@ -141,7 +141,7 @@ const TESTS: &[(&str, &str, &str)] = &[
 
 pub(super) const SUITE: Suite = Suite {
     name: "kafka-tools",
-    shape: Shape { nodes: 1, port: None, configs: &[("num.partitions", "1")], of_kafka: &[] },
+    shape: Shape { nodes: 1, port: None, racks: &[], configs: &[("num.partitions", "1")], of_kafka: &[] },
     at_once: 2,
     limit: LIMIT,
     prepare: |offline| {

@@ -62,7 +62,7 @@ const TESTS: &[(&str, &str, &str)] = &[
 
 pub(super) const SUITE: Suite = Suite {
     name: "kcat",
-    shape: Shape { nodes: 1, port: None, configs: &[], of_kafka: &[] },
+    shape: Shape { nodes: 1, port: None, racks: &[], configs: &[], of_kafka: &[] },
     at_once: 2,
     limit: LIMIT,
     prepare: |_offline| {

@@ -5,10 +5,12 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
+use std::time::Duration;
 
-use super::suite::{LIMIT, Outcome, Prepared, Suite};
+use super::suite::{Outcome, Prepared, Suite};
 use super::{installed, kafka_version};
+use crate::kafka;
 use crate::shell::{self, Failure, program};
 use crate::subject::Shape;
 
@@ -19,21 +21,23 @@ const ACLS: &[(&str, &str)] = &[
     ("super.users", "User:ANONYMOUS"),
 ];
 
-/// With the settings that the suite expects of its cluster.
+/// With the settings that the suite expects of its cluster. Groups begin at once, as in `weir dev`.
 pub(super) const CLASSIC: Suite = Suite {
     name: "librdkafka",
-    shape: Shape { nodes: 1, port: None, configs: &[("num.partitions", "4")], of_kafka: ACLS },
+    shape: Shape { nodes: 1, port: None, racks: &[], configs: &[("num.partitions", "4")], of_kafka: ACLS },
     at_once: 4,
-    limit: LIMIT,
+    // A part of the cooperative rebalances takes 340 s.
+    limit: Duration::from_secs(600),
     prepare: |offline| prepare(offline, DEFAULT),
-    command: |test, bootstrap| command(test, bootstrap, &[]),
+    command: |test, bootstrap| command(CLASSIC.name, test, bootstrap, "classic", &[]),
     judge,
 };
 
 /// Every producer idempotent.
 pub(super) const IDEMPOTENT: Suite = Suite {
     name: "librdkafka-idempotent",
-    command: |test, bootstrap| command(test, bootstrap, &["-P"]),
+    shape: Shape { configs: &[("num.partitions", "4"), WAIT_FOR_MEMBERS], ..CLASSIC.shape },
+    command: |test, bootstrap| command(IDEMPOTENT.name, test, bootstrap, "classic", &["-P"]),
     ..CLASSIC
 };
 
@@ -42,15 +46,17 @@ pub(super) const THREE_NODES: Suite = Suite {
     name: "librdkafka-three-nodes",
     shape: Shape {
         nodes: 3,
-        port: None,
+        // As a test of reading from followers names them, by the nodes' ids.
+        racks: &["RACK1", "RACK2", "RACK3"],
         configs: &[
             ("num.partitions", "4"),
             ("default.replication.factor", "3"),
-            // Some tests count rebalances, and want all members in the first.
-            ("group.initial.rebalance.delay.ms", "3000"),
+            ("replica.selector.class", "org.apache.kafka.common.replica.RackAwareReplicaSelector"),
+            WAIT_FOR_MEMBERS,
         ],
-        of_kafka: ACLS,
+        ..CLASSIC.shape
     },
+    command: |test, bootstrap| command(THREE_NODES.name, test, bootstrap, "classic", &[]),
     ..CLASSIC
 };
 
@@ -59,18 +65,22 @@ pub(super) const NO_AUTO_CREATE: Suite = Suite {
     name: "librdkafka-noautocreate",
     shape: Shape {
         nodes: 3,
-        port: None,
         configs: &[
             ("num.partitions", "4"),
             ("default.replication.factor", "3"),
             ("auto.create.topics.enable", "false"),
         ],
-        of_kafka: ACLS,
+        ..CLASSIC.shape
     },
     prepare: |offline| prepare(offline, "noautocreate"),
-    command: |test, bootstrap| command(test, bootstrap, &["-s", "noautocreate"]),
+    command: |test, bootstrap| {
+        command(NO_AUTO_CREATE.name, test, bootstrap, "classic", &["-s", "noautocreate"])
+    },
     ..CLASSIC
 };
+
+/// Kafka's default. Some tests count rebalances, and want all members in the first.
+const WAIT_FOR_MEMBERS: (&str, &str) = ("group.initial.rebalance.delay.ms", "3000");
 
 /// The one that tests belong to which say nothing.
 const DEFAULT: &str = "default";
@@ -83,19 +93,35 @@ fn prepare(offline: bool, scenario: &str) -> Result<Prepared, Failure> {
     let (carried, version) = carried_source()?;
     let how = "run `cargo xtask conformance librdkafka --install-only`";
     let dir = installed().join("librdkafka");
-    shell::once("librdkafka's tests", version.as_bytes(), &dir, offline.then_some(how), || build(&carried))?;
-    let path = source().join("tests/test.c");
-    let text =
-        fs::read_to_string(&path).map_err(|error| Failure(format!("read {}: {error}", path.display())))?;
-    let mut tests = with_a_broker(&text, scenario);
-    // One test of all administration: its parts have their own lines.
-    let path = source().join("tests/0081-admin.c");
-    let text =
-        fs::read_to_string(&path).map_err(|error| Failure(format!("read {}: {error}", path.display())))?;
-    if let Some(index) = tests.iter().position(|test| test == "0081_admin") {
-        tests.splice(index..=index, parts(&text).into_iter().map(|part| format!("0081_admin/{part}")));
+    let wanted = format!("{version} with RapidJSON and Java");
+    shell::once("librdkafka's tests", wanted.as_bytes(), &dir, offline.then_some(how), || build(&carried))?;
+    let mut tests = with_a_broker(&read("test.c")?, scenario);
+    for (test, file, parts) in IN_PARTS {
+        if let Some(index) = tests.iter().position(|listed| listed == test) {
+            let parts = parts(&read(file)?);
+            tests.splice(index..=index, parts.into_iter().map(|part| format!("{test}/{part}")));
+        }
     }
+    // Here, since tests that run side by side would make it at the same time.
+    super::kafka_scripts()?;
     Ok(Prepared { version, tests })
+}
+
+/// Finds the parts of a test in its source.
+type Parts = fn(text: &str) -> Vec<String>;
+
+/// Tests of many parts, each of which has its own line: all of administration, and the cooperative rebalances. By name, with the file and what finds the parts in it.
+const IN_PARTS: &[(&str, &str, Parts)] = &[
+    ("0081_admin", "0081-admin.c", parts_by_name),
+    ("0113_cooperative_rebalance", "0113-cooperative_rebalance.cpp", |text| {
+        parts_that_run(text, "main_0113_cooperative_rebalance")
+    }),
+];
+
+/// One of the suite's sources.
+fn read(file: &str) -> Result<String, Failure> {
+    let path = source().join("tests").join(file);
+    fs::read_to_string(&path).map_err(|error| Failure(format!("read {}: {error}", path.display())))
 }
 
 /// The sources in cargo's cache, and librdkafka's version.
@@ -107,21 +133,36 @@ fn carried_source() -> Result<(PathBuf, String), Failure> {
     Ok((manifest.with_file_name("librdkafka"), version))
 }
 
+/// Tests of statistics are built to skip themselves where it is missing.
+fn require_rapidjson() -> Result<(), Failure> {
+    let mut compiler = program("c++");
+    compiler.args(["-fsyntax-only", "-x", "c++", "-include", "rapidjson/schema.h", "/dev/null"]);
+    compiler.stdout(Stdio::null()).stderr(Stdio::null());
+    shell::run(compiler).map_err(|Failure(why)| {
+        Failure(format!("RapidJSON's headers are not installed ({why}): apt-get install rapidjson-dev"))
+    })
+}
+
 fn build(carried: &Path) -> Result<(), Failure> {
+    require_rapidjson()?;
+    // Some tests have programs in Java beside them.
+    kafka::fetch_jars()?;
+    let kafka_path = format!("KAFKA_PATH={}", super::kafka_scripts()?.display());
     let mut copy = program("cp");
     copy.arg("-r").arg(carried).arg(source());
     shell::run(copy)?;
-    let steps: [&[&str]; 3] = [
+    let steps: [&[&str]; 4] = [
         &["./configure", "--disable-gssapi", "--disable-curl"],
         &["make", "--silent", "-j2", "libs"],
         &["make", "--silent", "-C", "tests", "-j2", "build"],
+        &["make", "--silent", "-C", "tests", "java", &kafka_path],
     ];
     for step in steps {
         let log = installed().join("librdkafka/build.log");
         let mut command = program(step[0]);
         command.args(&step[1..]).current_dir(source()).env_remove("MAKEFLAGS");
         command.stdout(shell::create(&log)?);
-        command.stderr(std::process::Stdio::null());
+        command.stderr(Stdio::null());
         shell::run(command).map_err(|Failure(why)| Failure(format!("{why}; see {}", log.display())))?;
     }
     Ok(())
@@ -147,23 +188,50 @@ fn with_a_broker(text: &str, scenario: &str) -> Vec<String> {
     tests
 }
 
-/// The functions of a test's source that are a part of it.
-fn parts(text: &str) -> Vec<String> {
-    let lines = text.lines().map(|line| line.strip_prefix("static void ").unwrap_or(line));
-    let names = lines.filter(|line| line.starts_with("do_test_")).filter_map(|line| line.split_once('('));
-    let mut parts: Vec<String> = Vec::new();
-    for (name, _) in names {
-        if !parts.iter().any(|part| part == name) {
-            parts.push(name.to_owned());
-        }
-    }
-    parts
+/// The functions of a source whose names say that they are parts of its test.
+fn parts_by_name(text: &str) -> Vec<String> {
+    distinct(functions(text).filter(|name| name.starts_with("do_test_")))
 }
 
-fn command(test: &str, bootstrap: &str, flags: &[&str]) -> Result<Command, Failure> {
+/// The functions of a source that its `main` calls.
+fn parts_that_run(text: &str, main: &str) -> Vec<String> {
+    let body = text.split_once(&format!("int {main}(")).map_or("", |(_, rest)| rest);
+    let body = body.split_once("\n}").map_or("", |(body, _)| body);
+    let calls = |name: &&str| {
+        body.lines()
+            .any(|line| line.trim_start().strip_prefix(*name).is_some_and(|rest| rest.starts_with('(')))
+    };
+    distinct(functions(text).filter(calls))
+}
+
+/// The names in the lines that begin a function without a result, or go on with its name.
+fn functions(text: &str) -> impl Iterator<Item = &str> {
+    let lines = text.lines().map(|line| line.strip_prefix("static void ").unwrap_or(line));
+    lines.filter_map(|line| line.split_once('(')).map(|(name, _)| name)
+}
+
+fn distinct<'a>(names: impl Iterator<Item = &'a str>) -> Vec<String> {
+    let mut distinct: Vec<String> = Vec::new();
+    for name in names {
+        if !distinct.iter().any(|known| known == name) {
+            distinct.push(name.to_owned());
+        }
+    }
+    distinct
+}
+
+/// A test of a suite with consumers of a protocol.
+fn command(
+    suite: &str,
+    test: &str,
+    bootstrap: &str,
+    protocol: &str,
+    flags: &[&str],
+) -> Result<Command, Failure> {
     let dir = source().join("tests");
     // One for each test: they run side by side.
-    let conf = installed().join("librdkafka/conf").join(format!("{}.conf", test.replace('/', "_")));
+    let conf = installed().join("librdkafka/conf").join(suite);
+    let conf = conf.join(format!("{}.conf", test.replace('/', "_")));
     let text =
         format!("bootstrap.servers={bootstrap}\nbroker.address.family=v4\ntest.timeout.multiplier=3\n");
     shell::create(&conf)?;
@@ -177,7 +245,7 @@ fn command(test: &str, bootstrap: &str, flags: &[&str]) -> Result<Command, Failu
         command.env("SUBTESTS", format!("{part}:"));
     }
     command.env("BROKERS", bootstrap).env("KAFKA_PATH", super::kafka_scripts()?);
-    command.env("TEST_CONSUMER_GROUP_PROTOCOL", "classic").env_remove("CI");
+    command.env("TEST_CONSUMER_GROUP_PROTOCOL", protocol).env_remove("CI");
     Ok(command)
 }
 
@@ -241,6 +309,31 @@ mod tests {
         assert_eq!(with_a_broker(text, DEFAULT), ["0045_subscribe_update", "0103_transactions"]);
         let others = ["0045_subscribe_update_topic_remove", "0107_topic_recreate"];
         assert_eq!(with_a_broker(text, "noautocreate"), others);
+    }
+
+    #[test]
+    fn the_parts_of_a_test_are_found() {
+        let text = "static void do_test_acls_count(void) {
+static void
+do_test_CreateAcls(rd_kafka_t *rk, rd_kafka_queue_t *useq, int version) {
+static void do_test_CreateAcls(
+static void b_test(bool close) {
+  a_test();
+}
+static void a_test() {
+static void of_the_mock() {
+int main_0001_x_local(int argc, char **argv) {
+  of_the_mock();
+}
+int main_0001_x(int argc, char **argv) {
+  a_test();
+  b_test(true);
+  for (i = 1; i <= 6; i++)
+    b_test(false);
+  return 0;
+}";
+        assert_eq!(parts_that_run(text, "main_0001_x"), ["b_test", "a_test"]);
+        assert_eq!(parts_by_name(text), ["do_test_acls_count", "do_test_CreateAcls"]);
     }
 
     #[test]

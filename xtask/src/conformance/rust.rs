@@ -24,7 +24,13 @@ const CHANGES: &[(&str, &str)] = &[
 /// On librdkafka, through its safe layer.
 pub(super) const RDKAFKA: Suite = Suite {
     name: "rust-rdkafka",
-    shape: Shape { nodes: 1, port: Some(19_393), configs: &[("num.partitions", "3")], of_kafka: &[] },
+    shape: Shape {
+        nodes: 1,
+        port: Some(19_393),
+        racks: &[],
+        configs: &[("num.partitions", "3")],
+        of_kafka: &[],
+    },
     at_once: 2,
     limit: LIMIT,
     prepare: |offline| prepare("rdkafka", &shell::root().join("Cargo.toml"), CHANGES, offline),
@@ -39,7 +45,13 @@ pub(super) const RDKAFKA: Suite = Suite {
 /// A protocol implementation of its own, which asks for old versions.
 pub(super) const RSKAFKA: Suite = Suite {
     name: "rskafka",
-    shape: Shape { nodes: 1, port: None, configs: &[("auto.create.topics.enable", "false")], of_kafka: &[] },
+    shape: Shape {
+        nodes: 1,
+        port: None,
+        racks: &[],
+        configs: &[("auto.create.topics.enable", "false")],
+        of_kafka: &[],
+    },
     at_once: 2,
     limit: LIMIT,
     prepare: |offline| {

@@ -44,6 +44,7 @@ pub(super) const SUITE: Suite = Suite {
     shape: Shape {
         nodes: 5,
         port: Some(PORT),
+        racks: &[],
         configs: &[
             ("auto.create.topics.enable", "false"),
             ("default.replication.factor", "2"),

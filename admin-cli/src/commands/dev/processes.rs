@@ -74,6 +74,7 @@ struct Process {
 pub(super) async fn run(args: DevArgs, nodes: u8, output: &mut Output<'_>) -> Result<(), Failure> {
     let begin = monotonic_now();
     let mut signals = Signals::listen()?;
+    check_racks(&args.racks, nodes)?;
     let directory = args.data.clone().unwrap_or_else(|| PathBuf::from("weir-cluster"));
     let directory = init::absolute(&directory)?;
     let _lock = open(&directory, args.reset)?;
@@ -212,6 +213,14 @@ fn addresses(role: Role, file: &Path) -> Result<(u64, SocketAddr, SocketAddr), S
     }
 }
 
+/// Whether each node has a rack, or none has.
+fn check_racks(racks: &[String], nodes: u8) -> Result<(), Failure> {
+    if racks.is_empty() || racks.len() == usize::from(nodes) {
+        return Ok(());
+    }
+    Err(Failure::usage(format!("--racks names {} racks, and there are {nodes} nodes", racks.len())))
+}
+
 /// Whether the cluster that is there is the one that was asked for.
 fn check(places: &[Place], nodes: u8, args: &DevArgs, directory: &Path) -> Result<(), Failure> {
     let mut storage_nodes = places.iter().filter(|place| place.role == Role::StorageNode);
@@ -238,6 +247,12 @@ impl Place {
         layout::program(self.role)
     }
 
+    /// Its rack, if it is a storage node and they have some: they are numbered from 1 on.
+    fn rack<'a>(&self, racks: &'a [String]) -> Option<&'a str> {
+        let index = usize::try_from(self.id.checked_sub(1)?).ok()?;
+        if self.role == Role::StorageNode { racks.get(index).map(String::as_str) } else { None }
+    }
+
     /// The end of its log, for a failure.
     fn log_tail(&self) -> String {
         let bytes = fs::read(&self.log).unwrap_or_default();
@@ -257,6 +272,9 @@ impl Process {
         let mut command = Command::new(&program);
         command.arg("--config").arg(&place.config);
         pass_configs(&mut command, place.role, args)?;
+        if let Some(rack) = place.rack(&args.racks) {
+            command.arg("--set").arg(format!("rack={rack}"));
+        }
         let child = command
             .stdin(Stdio::null())
             .stderr(log.try_clone().map_err(failed)?)
@@ -522,6 +540,10 @@ mod tests {
         ports.dedup();
         assert_eq!(ports.len(), 18, "{ports:?}");
         check(&places, 3, &free, &directory).unwrap();
+        let racks = args(&["--nodes", "3", "--racks", "a,b,c"]).racks;
+        let racks: Vec<_> = places.iter().map(|place| place.rack(&racks)).collect();
+        let (a, b, c) = (Some("a"), Some("b"), Some("c"));
+        assert_eq!(racks, [None, None, None, a, b, c, None, None, None]);
         let fewer = check(&places, 2, &free, &directory).unwrap_err();
         assert!(fewer.to_string().contains("holds a cluster of 3 nodes, not 2"), "{fewer}");
         let port = places[3].address.port();
@@ -540,6 +562,15 @@ mod tests {
         let refused = open(temporary.path(), true).unwrap_err();
         assert!(refused.to_string().contains("it holds \"thesis.txt\""), "{refused}");
         assert_eq!(fs::read_dir(temporary.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn each_node_has_a_rack_or_none_has() {
+        let racks = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+        check_racks(&racks(&[]), 3).unwrap();
+        check_racks(&racks(&["a", "a"]), 2).unwrap();
+        let fewer = check_racks(&racks(&["a", "b"]), 3).unwrap_err();
+        assert!(fewer.to_string().contains("names 2 racks, and there are 3 nodes"), "{fewer}");
     }
 
     #[test]

@@ -173,7 +173,17 @@ fn unknown_config(what: &str, name: &str) -> String {
 fn check_updatable(resource: &ConfigResource, def: &ConfigDef) -> Result<(), Rejection> {
     match (resource, def.update) {
         (ConfigResource::Topic(_), _) | (_, Update::Dynamic) => Ok(()),
-        (ConfigResource::NodeDefault, Update::ClusterOnly) => Ok(()),
+        (ConfigResource::NodeDefault, Update::ClusterOnly) | (ConfigResource::Node(_), Update::NodeOnly) => {
+            Ok(())
+        }
+        (ConfigResource::NodeDefault, Update::NodeOnly) => {
+            let message = format!(
+                "Cannot update these configs at default cluster level: {}. It belongs to single nodes; change it for \
+                 each.",
+                def.name
+            );
+            reject(Reason::InvalidRequest, message)
+        }
         (_, Update::ClusterOnly) => {
             let message = format!(
                 "Cannot update this config for one broker: {}. It has one value for the whole cluster; change it \
