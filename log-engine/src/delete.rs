@@ -59,7 +59,11 @@ impl Log {
             match disk.rename(&path, &self.dir.join(detached_name(base, part))) {
                 Ok(()) => {}
                 Err(e) if e.kind() == io::ErrorKind::NotFound => {}
-                Err(e) if is_disk_full(&e) => remove_segment_files(&*disk, &self.dir, base)?,
+                Err(e) if is_disk_full(&e) => {
+                    // What was put aside before stays so: of what leaves no name the order must be told.
+                    disk.sync_dir(&self.dir).map_err(|e| FileError::new("sync", &self.dir, e))?;
+                    remove_segment_files(&*disk, &self.dir, base)?;
+                }
                 Err(e) => return Err(FileError::new("rename", path, e)),
             }
         }

@@ -5,6 +5,9 @@
 //! whole, and the rest is cut. Segments older than the one that was active at the last flush are taken as their seals
 //! describe them, so a start costs what was not flushed plus a walk over the headers since the last producer snapshot.
 //!
+//! A segment that ends before the next one begins has lost its end, unless it was settled before, or somebody else has written
+//! the log (`taken_over`).
+//!
 //! Tail batches that are kept are written again in place: after a failed write-back the cache may show bytes that the
 //! device never got, and only a new write makes a new sync mean something. If the log was *poisoned*, whole files are
 //! copied instead.
@@ -16,6 +19,7 @@ mod progress;
 mod replacements;
 mod sealed;
 mod segments;
+mod taken_over;
 
 use std::collections::BTreeSet;
 use std::io;
@@ -39,6 +43,8 @@ use files::{Files, list_files};
 pub(crate) use files::{PARTS, remove_if_there, remove_segment_files};
 use progress::Watched;
 pub use progress::{RecoveryProgress, RecoveryWatch};
+pub(crate) use replacements::{Replacement, judge_replacement};
+pub(crate) use taken_over::KAFKA_FILE;
 
 /// What opening a log found and did.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -51,6 +57,8 @@ pub struct RecoveryReport {
     pub flushed_end_known: i64,
     /// The record of flushed ends was lost, so the whole log was read.
     pub flushed_end_lost: bool,
+    /// Kafka has written the log, so the whole of it was read; from now on it is ours.
+    pub taken_over: bool,
     /// The log had been poisoned by a failed write or sync, and was copied into new files.
     pub was_poisoned: bool,
     /// Bytes cut from the torn tail, removed segments included.
@@ -110,20 +118,25 @@ pub(crate) fn recover(
     now_ms: i64,
     watch: RecoveryWatch<'_>,
 ) -> Result<Recovered, OpenError> {
-    let watched = Watched::begin(watch);
+    let mut watched = Watched::begin(watch);
     watched.check(dir)?;
     let disk = data.disk().clone();
     let known_end = data.ends().get(name);
-    replacements::settle_replacements(&*disk, dir, name)?;
+    let flushed_end = match known_end {
+        KnownEnd::Known(end) => end.end,
+        KnownEnd::New | KnownEnd::Lost => 0,
+    };
+    replacements::settle_replacements(&*disk, dir, (name, flushed_end), &mut watched)?;
     let files = list_files(&*disk, dir)?;
     let known = match known_end {
-        KnownEnd::Known(end) => Some(end),
-        KnownEnd::New | KnownEnd::Lost => None,
+        KnownEnd::Known(end) if !files.of_kafka => Some(end),
+        KnownEnd::Known(_) | KnownEnd::New | KnownEnd::Lost => None,
     };
     let report = RecoveryReport {
         start: known.map_or(0, |k| k.start),
         flushed_end_known: known.map_or(0, |k| k.end),
         flushed_end_lost: known_end == KnownEnd::Lost,
+        taken_over: files.of_kafka,
         was_poisoned: files.poisoned,
         ..RecoveryReport::default()
     };
@@ -164,7 +177,7 @@ impl Recovery<'_> {
             state.created_ms = self.now_ms;
             self.report.end = state.next_offset;
         }
-        if let (Some(first), true) = (segments.first(), self.report.flushed_end_lost) {
+        if let (Some(first), true) = (segments.first(), self.is_unknown()) {
             self.report.start = first.base_offset();
         }
         if self.report.end < self.floor {
@@ -192,6 +205,7 @@ impl Recovery<'_> {
         } else if self.dir_changed {
             self.disk.sync_dir(self.dir).map_err(|e| FileError::new("sync", self.dir, e))?;
         }
+        self.finish_taking_over(&segments)?;
         Ok(Recovered {
             segments,
             producers,
@@ -230,6 +244,12 @@ impl Recovery<'_> {
         Ok(())
     }
 
+    /// Whether nothing is recorded of a log that need not be new: then nothing of it may be taken for a torn tail but the end
+    /// of the last segment.
+    fn is_unknown(&self) -> bool {
+        self.report.flushed_end_lost || self.report.taken_over
+    }
+
     /// So many bytes were gone through, beside those that were expected.
     fn on_work(&mut self, bytes: u64) -> Result<(), OpenError> {
         self.watched.on_work(bytes);
@@ -249,7 +269,7 @@ impl Recovery<'_> {
 
     /// Segments that were durable must still have their files.
     fn check_presence(&mut self, files: &mut Files) -> Result<(), OpenError> {
-        if self.report.flushed_end_lost {
+        if self.is_unknown() {
             return Ok(());
         }
         let Some(&first) = files.logs.keys().next() else {

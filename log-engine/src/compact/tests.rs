@@ -11,7 +11,8 @@ use super::*;
 use crate::data_dir::DataDirOptions;
 use crate::disk::Disk;
 use crate::disk::{SimDisk, SimFault};
-use crate::error::{FileError, LogError};
+use crate::error::{FileError, LogError, OpenError};
+use crate::inspect::{Severity, verify_log};
 use crate::reader::{Wanted, with_aborted};
 use crate::segment::file_name;
 use crate::{LogConfig, LogName};
@@ -470,4 +471,185 @@ fn very_many_aborted_transactions_take_several_passes_and_no_more_memory() {
     keys.retain(|key| key.starts_with("key") || key == "void" || key == "long");
     keys.sort();
     assert_eq!(keys, ["key 0", "key 1", "key 2", "key 3", "key 4", "key 5", "key 6", "long"]);
+}
+
+fn names(disk: &SimDisk) -> Vec<String> {
+    let entries = disk.list(&Path::new("data").join(NAME.to_string())).unwrap();
+    entries.into_iter().map(|entry| entry.name).collect()
+}
+
+fn reopened(disk: Arc<SimDisk>) -> Result<World, OpenError> {
+    let options = DataDirOptions {
+        cluster_id: "c".into(),
+        node_id: 1,
+        new_directory_id: Uuid::from_u128(9),
+        descriptors_max: 50,
+    };
+    let data = DataDir::open(disk.clone(), Path::new("data"), &options)
+        .map_err(|e| FileError::new("open", "data", std::io::Error::other(e.to_string())))?;
+    let (log, _) = Log::open(&data, NAME, LogConfig::default(), NOW)?;
+    Ok(World { disk, data, log })
+}
+
+/// At any time of a replacement, whatever of it a power cut has left: nothing goes before the new segment was read.
+#[test]
+fn a_replacement_that_has_rotted_costs_nothing_that_is_still_there() {
+    let (mut withdrawn, mut damaged, mut completed) = (0, 0, 0);
+    for ops in 1..60 {
+        for (byte, power_cut) in [(90, true), (20, false), (250, true)] {
+            let mut world = World::new();
+            world.fill(&["a", "b", "a", "c", "b"]);
+            let before = world.keys();
+            let mut pass = world.begin();
+            pass.prepare(&mut at_once()).unwrap();
+            let segment = pass.next_segment(&mut at_once()).unwrap().unwrap();
+            world.disk.crash_at(world.disk.ops() + ops);
+            let _ = world.log.install(segment);
+            let World { disk, data, log } = world;
+            drop((pass, data, log));
+            if power_cut {
+                disk.restart()
+            } else {
+                disk.restart_process()
+            }
+            let swap = Path::new("data").join(NAME.to_string()).join(file_name(0, "log.swap"));
+            if disk.open(&swap, crate::disk::OpenMode::Read).is_err() {
+                continue;
+            }
+            disk.flip_bit(&swap, byte, 2);
+            let has_source = names(&disk).contains(&file_name(0, "log"));
+            let dir = swap.parent().unwrap();
+            let verdict = verify_log(&*disk, dir).unwrap();
+            let all = names(&disk);
+            match reopened(disk.clone()) {
+                Ok(world) => {
+                    withdrawn += 1;
+                    assert!(has_source && world.keys() == before, "{ops} {byte}: {:?}", world.keys());
+                    assert!(verdict.severity() < Some(Severity::Damage), "{verdict:?}");
+                    assert!(!names(&world.disk).iter().any(|name| name.ends_with(SWAP_SUFFIX)));
+                }
+                Err(OpenError::Damaged { path, .. }) => {
+                    damaged += 1;
+                    assert_eq!(path, swap);
+                    assert_eq!(verdict.severity(), Some(Severity::Damage));
+                    assert_eq!(names(&disk), all, "nothing was removed");
+                    // Whole again, it takes its place; a power cut in the middle of that loses nothing either.
+                    disk.flip_bit(&swap, byte, 2);
+                    disk.crash_at(disk.ops() + ops % 10 + 20);
+                    drop(reopened(disk.clone()));
+                    disk.restart();
+                    let mut keys = before.clone();
+                    keys.drain(..2);
+                    assert_eq!(reopened(disk).unwrap().keys(), keys);
+                    completed += 1;
+                }
+                Err(error) => panic!("{error}"),
+            }
+        }
+    }
+    assert!(withdrawn > 5 && damaged > 5 && completed > 5, "{withdrawn} {damaged} {completed}");
+}
+
+/// A completion that is broken off begins by taking the first source away: as long as that is there, all are.
+#[test]
+fn a_replacement_that_rots_while_it_is_completed_costs_nothing_in_silence() {
+    for ops in 1..40 {
+        let mut world = World::new();
+        world.fill(&["a", "b", "a", "c", "b"]);
+        let (before, mut after) = (world.keys(), world.keys());
+        after.drain(..2);
+        let mut pass = world.begin();
+        pass.prepare(&mut at_once()).unwrap();
+        let segment = pass.next_segment(&mut at_once()).unwrap().unwrap();
+        // Decided, and nothing more.
+        world.disk.crash_at(world.disk.ops() + 3);
+        world.log.install(segment).unwrap_err();
+        let World { disk, data, log } = world;
+        drop((pass, data, log));
+        disk.restart_process();
+        let swap = Path::new("data").join(NAME.to_string()).join(file_name(0, "log.swap"));
+        assert!(
+            disk.open(&swap, crate::disk::OpenMode::Read).is_ok()
+                && names(&disk).contains(&file_name(4, "log"))
+        );
+        disk.crash_at(disk.ops() + ops);
+        let done = reopened(disk.clone()).is_ok();
+        disk.restart();
+        if disk.open(&swap, crate::disk::OpenMode::Read).is_ok() {
+            disk.flip_bit(&swap, 90, 2);
+            match reopened(disk) {
+                Ok(world) => assert_eq!(world.keys(), before, "{ops}"),
+                Err(OpenError::Damaged { path, .. }) => assert_eq!(path, swap),
+                Err(error) => panic!("{error}"),
+            }
+        } else {
+            let keys = reopened(disk).unwrap().keys();
+            assert!(keys == after, "{ops}: {keys:?}");
+        }
+        if done {
+            assert!(ops > 8, "{ops}");
+            return;
+        }
+    }
+    panic!("it never ends");
+}
+
+#[test]
+fn where_the_record_of_flushed_ends_is_lost_seals_tell_gaps_from_losses() {
+    for (sealed, rotten) in [(true, false), (false, false), (true, true)] {
+        let World { disk, data, log } = World::new();
+        log.close().unwrap();
+        // So small that no two become one.
+        let small = LogConfig { segment_bytes: 200, ..LogConfig::default() };
+        let mut world = World { log: Log::open(&data, NAME, small, NOW).unwrap().0, disk, data };
+        for key in ["c", "a"] {
+            world.append(key, Some(b"v"));
+        }
+        world.log.roll().unwrap();
+        for key in ["a", "d"] {
+            world.append(key, Some(b"v"));
+        }
+        world.log.roll().unwrap();
+        world.fill(&[]);
+        world.compact().unwrap();
+        assert_eq!(world.bases(), [0, 2, 4]);
+        let keys = world.keys();
+        assert_eq!(
+            keys.iter().map(|(offset, _)| *offset).collect::<Vec<_>>(),
+            [0, 2, 3, 4],
+            "the end has gone"
+        );
+        if sealed {
+            while let Some((_, sealing)) = world.data.seal_next(Duration::ZERO) {
+                sealing.unwrap();
+            }
+        }
+        let World { disk, data, log } = world;
+        log.close().unwrap();
+        data.close_clean().unwrap();
+        drop(data);
+        let dir = Path::new("data").join(NAME.to_string());
+        let is_damaged = || verify_log(&*disk, &dir).unwrap().severity() == Some(Severity::Damage);
+        assert!(!is_damaged());
+        disk.remove_file(&Path::new("data").join("flushed-ends")).unwrap();
+        disk.sync_dir(Path::new("data")).unwrap();
+        if rotten {
+            // No checksum of a batch covers its leader epoch.
+            disk.flip_bit(&dir.join(file_name(0, "log")), 14, 1);
+        }
+        for _ in 0..2 {
+            disk.restart();
+            let damage = is_damaged();
+            match reopened(disk.clone()) {
+                Ok(world) => {
+                    assert!(sealed && !rotten && !damage && world.keys() == keys, "sealed: {sealed}")
+                }
+                Err(OpenError::Damaged { reason, .. }) => {
+                    assert!(damage && (!sealed || rotten), "{reason}");
+                    assert_eq!(reason.contains("nothing says that it was compacted"), !rotten, "{reason}");
+                }
+                Err(error) => panic!("{error}"),
+            }
+        }
+    }
 }

@@ -16,10 +16,11 @@ use crate::disk::{Disk, OpenMode};
 use crate::error::FileError;
 use crate::full_walk::walk_all;
 use crate::index::{IndexEntry, TimeEntry};
+use crate::recovery::{KAFKA_FILE, Replacement, judge_replacement};
 use crate::scan::{Fault, HeaderScan};
 use crate::scrub::{DAMAGED_FILE, difference};
 use crate::segment::{file_name, parse_file_name};
-use crate::{append_times, epoch_file, poison, seal};
+use crate::{LogName, append_times, epoch_file, flushed_ends, poison, seal};
 
 /// How bad a finding is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -78,16 +79,19 @@ impl Verdict {
 
 /// Reads every file of a log's directory and compares them with each other.
 pub fn verify_log(disk: &dyn Disk, dir: &Path) -> Result<Verdict, FileError> {
-    let names = disk.list(dir).map_err(|e| FileError::new("list", dir, e))?;
+    let entries = disk.list(dir).map_err(|e| FileError::new("list", dir, e))?;
+    let names: BTreeSet<String> = entries.iter().filter(|e| !e.is_dir).map(|e| e.name.clone()).collect();
     let mut verify = Verify {
         disk,
         dir,
         verdict: Verdict::default(),
         epochs: Vec::new(),
-        swapped: names.iter().map(|e| e.name.clone()).filter(|name| name.ends_with(SWAP_SUFFIX)).collect(),
+        swapped: names.iter().filter(|name| name.ends_with(SWAP_SUFFIX)).cloned().collect(),
+        of_kafka: names.contains(KAFKA_FILE),
+        settled_to: settled_to(disk, dir)?,
     };
     let (mut logs, mut decided) = (BTreeMap::new(), BTreeMap::new());
-    for entry in names.iter().filter(|entry| !entry.is_dir) {
+    for entry in entries.iter().filter(|entry| !entry.is_dir) {
         match parse_file_name(&entry.name) {
             Some((base, "log")) => _ = logs.insert(base, entry.len),
             Some((base, "log.swap")) => _ = decided.insert(base, entry.len),
@@ -95,20 +99,29 @@ pub fn verify_log(disk: &dyn Disk, dir: &Path) -> Result<Verdict, FileError> {
         }
     }
     for (&base, &size) in &decided {
-        let end = verify.end_of_batches(base, size)?;
+        let Some(end) = verify.end_of_replacement(base, size, &names)? else { continue };
         logs.retain(|&other, _| other <= base || other >= end);
         logs.insert(base, size);
     }
     let bases: Vec<i64> = logs.keys().copied().collect();
     verify.verdict.start = bases.first().copied().unwrap_or(0);
     for (i, &base) in bases.iter().enumerate() {
-        verify.segment(base, logs[&base], bases.get(i + 1).copied())?;
+        let holds_more = bases[i + 1..].iter().any(|later| logs[later] > 0);
+        verify.segment(base, logs[&base], bases.get(i + 1).copied(), holds_more)?;
     }
-    for entry in names.iter().filter(|entry| !entry.is_dir) {
-        verify.other_file(&entry.name, &logs)?;
+    for name in &names {
+        verify.other_file(name, &logs)?;
     }
     verify.check_epochs()?;
     Ok(verify.verdict)
+}
+
+/// The segments that begin below were on disk, all of them, when their data directory last noted how far the log is.
+fn settled_to(disk: &dyn Disk, dir: &Path) -> Result<Option<i64>, FileError> {
+    let name = dir.file_name().and_then(|name| LogName::parse(name.to_str()?));
+    let (Some(name), Some(above)) = (name, dir.parent()) else { return Ok(None) };
+    let known = flushed_ends::read(disk, &above.join(flushed_ends::FILE_NAME))?;
+    Ok(known.and_then(|known| known.ends.get(&name).map(|end| end.active_base)))
 }
 
 struct Verify<'a> {
@@ -119,6 +132,9 @@ struct Verify<'a> {
     epochs: Vec<(i32, i64)>,
     /// Files of compacted segments that were about to take their place, as the next start will have it.
     swapped: BTreeSet<String>,
+    /// Kafka has written the log, and no start has taken it over.
+    of_kafka: bool,
+    settled_to: Option<i64>,
 }
 
 /// What the batches of a segment say, for what else is said of them.
@@ -146,6 +162,29 @@ impl Verify<'_> {
         self.swapped.contains(&format!("{}{SWAP_SUFFIX}", file_name(base, "log")))
     }
 
+    /// Where a new segment ends that was decided upon; `None` if the next start does not put it in its place.
+    fn end_of_replacement(
+        &mut self,
+        base: i64,
+        size: u64,
+        names: &BTreeSet<String>,
+    ) -> Result<Option<i64>, FileError> {
+        match judge_replacement(self.disk, self.dir, base, names, &mut |_| true)? {
+            Some(Replacement::Whole { end }) => Ok(Some(end)),
+            Some(Replacement::Needless { position, reason }) => {
+                let reason = format!("a compacted segment that is damaged, and not needed: {reason}");
+                self.verdict.find(Severity::Note, self.path(base, "log"), Some(position), reason);
+                self.swapped.retain(|name| parse_file_name(name).is_none_or(|(other, _)| other != base));
+                Ok(None)
+            }
+            Some(Replacement::Damaged { position, reason }) => {
+                self.verdict.find(Severity::Damage, self.path(base, "log"), Some(position), reason);
+                self.end_of_batches(base, size).map(Some)
+            }
+            None => Ok(None),
+        }
+    }
+
     /// Where the whole batches of a segment end.
     fn end_of_batches(&self, base: i64, size: u64) -> Result<i64, FileError> {
         let path: Arc<Path> = self.path(base, "log").into();
@@ -158,7 +197,13 @@ impl Verify<'_> {
         Ok(end)
     }
 
-    fn segment(&mut self, base: i64, size: u64, next_base: Option<i64>) -> Result<(), FileError> {
+    fn segment(
+        &mut self,
+        base: i64,
+        size: u64,
+        next_base: Option<i64>,
+        holds_more: bool,
+    ) -> Result<(), FileError> {
         let path: Arc<Path> = self.path(base, "log").into();
         let file = self.disk.open(&path, OpenMode::Read).map_err(|e| FileError::new("open", &path, e))?;
         let seal = self.seal(base)?;
@@ -190,10 +235,8 @@ impl Verify<'_> {
         };
         let batches = self.batches(&file, &path, base, whole);
         self.verdict.end = batches.end;
-        if let Some(next) = next_base.filter(|next| batches.end > *next) {
-            let reason =
-                format!("the segment reaches to offset {}, into the next one at {next}", batches.end);
-            self.verdict.find(Severity::Damage, path.to_path_buf(), None, reason);
+        if let Some(next) = next_base {
+            self.check_joint(&path, (base, size), (batches.end, next), seal.as_ref(), holds_more);
         }
         let missing = seal.as_ref().map(|seal| seal.next_base).filter(|next| Some(*next) != next_base);
         if let Some(next) = missing {
@@ -208,6 +251,36 @@ impl Verify<'_> {
         self.index(base, next_base.is_some(), &batches)?;
         self.time_index(base, next_base.is_some(), &batches)?;
         self.check_sums(base, seal.as_ref())
+    }
+
+    /// Whether a segment that ends at offset `end` may be followed by one that begins at `next`, by the rule of a start.
+    fn check_joint(
+        &mut self,
+        path: &Path,
+        (base, size): (i64, u64),
+        (end, next): (i64, i64),
+        seal: Option<&Seal>,
+        holds_more: bool,
+    ) {
+        if end > next {
+            let reason = format!("the segment reaches to offset {end}, into the next one at {next}");
+            return self.verdict.find(Severity::Damage, path.to_owned(), None, reason);
+        }
+        // What compaction has written is durable before it takes its place, and only what is settled is compacted.
+        let is_settled = self.of_kafka
+            || self.is_decided(base)
+            || match self.settled_to {
+                Some(to) => next <= to,
+                None => seal.is_some_and(|seal| seal.next_base == next && seal.length == size),
+            };
+        if end < next && !is_settled {
+            let severity = if holds_more { Severity::Damage } else { Severity::Note };
+            let reason = format!(
+                "the segment ends at offset {end}, but the next one begins at {next}, and nothing says that it was \
+                 compacted: a start does not take what follows"
+            );
+            self.verdict.find(severity, path.to_owned(), None, reason);
+        }
     }
 
     fn seal(&mut self, base: i64) -> Result<Option<Seal>, FileError> {
@@ -354,6 +427,11 @@ impl Verify<'_> {
     fn other_file(&mut self, name: &str, logs: &BTreeMap<i64, u64>) -> Result<(), FileError> {
         let path = self.dir.join(name);
         match (name, parse_file_name(name)) {
+            (KAFKA_FILE, _) => {
+                let reason =
+                    "Kafka has written this log: the next start takes it over, and removes this file";
+                self.verdict.find(Severity::Note, path, None, reason);
+            }
             (poison::FILE_NAME, _) => {
                 let reason = "a write or sync has failed: the next start copies what is whole";
                 self.verdict.find(Severity::Note, path, None, reason);

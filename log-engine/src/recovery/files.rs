@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::Path;
 
+use super::taken_over::KAFKA_FILE;
 use crate::append_times;
 use crate::data_dir::{DELETED_SUFFIX, TMP_SUFFIX};
 use crate::disk::Disk;
@@ -25,6 +26,8 @@ pub(super) struct Files {
     pub(super) poisoned: bool,
     /// A segment was found damaged earlier.
     pub(super) damaged: bool,
+    /// Kafka has written what is there.
+    pub(super) of_kafka: bool,
     pub(super) dir_is_new: bool,
     /// There was no room for it.
     pub(super) dir_is_missing: bool,
@@ -58,6 +61,7 @@ pub(super) fn list_files(disk: &dyn Disk, dir: &Path) -> Result<Files, FileError
         }
         files.poisoned |= entry.name == poison::FILE_NAME;
         files.damaged |= entry.name == scrub::DAMAGED_FILE;
+        files.of_kafka |= entry.name == KAFKA_FILE;
         match parse_file_name(&entry.name) {
             Some((base, "log")) => _ = files.logs.insert(base, entry.len),
             Some((base, "index")) => _ = files.indexes.insert(base, entry.len),

@@ -51,6 +51,35 @@ impl Recovery<'_> {
         Ok(None)
     }
 
+    /// Whether nothing that was recorded says that the segment is on disk, but a seal does, and that the next one follows it
+    /// wherever its batches end. It is then compared with all of the segment.
+    pub(super) fn is_as_sealed(
+        &mut self,
+        files: &Files,
+        base: i64,
+        size: u64,
+        next_base: i64,
+    ) -> Result<bool, OpenError> {
+        if !self.report.flushed_end_lost || self.report.taken_over || !files.seals.contains(&base) {
+            return Ok(false);
+        }
+        let Found::Seal(seal) = seal::read_seal(self.disk, self.dir, base)? else { return Ok(false) };
+        if seal.length != size || seal.next_base != next_base {
+            return Ok(false);
+        }
+        let path: Arc<Path> = self.dir.join(file_name(base, "log")).into();
+        let file = self.open_log(base)?;
+        let walked = walk_all(&*file, &path, base, size, &mut |bytes| self.watched.on_done(bytes));
+        let walked = walked.map_err(|fault| self.fault(fault, &path))?.unwrap_or_default();
+        self.watched.check(self.dir)?;
+        if let Some((position, reason)) = scrub::difference(&seal, size, &walked.pieces) {
+            return Err(self.damaged(reason, path, position));
+        }
+        self.report.bytes_verified += size;
+        self.report.batches_walked += walked.batches;
+        Ok(true)
+    }
+
     /// A segment that was replaced by another that reaches as far, or one that ends where the next begins, only has a
     /// wrong seal. One that ends earlier has lost its end.
     fn check_unlike_its_seal(
@@ -81,7 +110,7 @@ impl Recovery<'_> {
     pub(super) fn check_marked(&mut self, files: &Files) -> Result<(), OpenError> {
         let (base, reason) = scrub::read_mark(self.disk, self.dir)?;
         // Behind the flushed end there may be the torn end of a crash.
-        let enough = if self.report.flushed_end_lost { i64::MAX } else { self.floor };
+        let enough = if self.is_unknown() { i64::MAX } else { self.floor };
         for &base in files.logs.keys().filter(|at| base.is_none_or(|base| **at == base)) {
             let path: Arc<Path> = self.dir.join(file_name(base, "log")).into();
             let size = files.logs[&base];

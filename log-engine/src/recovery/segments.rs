@@ -34,33 +34,22 @@ impl Recovery<'_> {
         let mut segments = Vec::with_capacity(bases.len());
         for (i, &base) in bases.iter().enumerate() {
             let next_base = bases.get(i + 1).copied();
-            // If the segment after it did not survive, neither may the end of this one have.
-            let settled = next_base.filter(|&next| self.known.is_some_and(|k| next <= k.active_base));
             let size = files.logs[&base];
-            if let Some(next_base) = settled {
+            if let Some(next_base) = next_base
+                && self.is_settled(files, base, size, next_base)?
+            {
                 segments.push(self.open_settled(files, base, size, next_base)?);
                 // It reads a seal: of many segments that takes long.
                 self.on_look()?;
                 continue;
             }
-            let (segment, whole) = self.open_unsettled(files, base, size)?;
-            // A segment that ends cleanly but too early has lost its end, and the next one does not continue it.
-            let joined = next_base.is_none_or(|next| segment.state().read().next_offset >= next);
-            if whole && joined {
-                if let Some(next_base) = next_base {
-                    self.settle_between(&segment, next_base)?;
-                }
-                segments.push(Arc::new(segment));
+            let (segment, goes_on) = self.open_unsettled(files, base, size, next_base)?;
+            segments.push(Arc::new(segment));
+            if goes_on {
                 continue;
             }
-            segments.push(Arc::new(segment));
             // The tail is torn here; nothing after it can be a continuation.
             for &later in &bases[i + 1..] {
-                if later < self.floor || self.report.flushed_end_lost {
-                    let path = self.dir.join(file_name(base, "log"));
-                    let position = segments.last().map_or(0, |s| s.state().read().size);
-                    return Err(self.damaged("a segment in the middle is torn", path, position));
-                }
                 self.report.bytes_cut += files.logs[&later];
                 self.remove_segment(later)?;
                 self.on_look()?;
@@ -68,6 +57,15 @@ impl Recovery<'_> {
             break;
         }
         Ok(segments)
+    }
+
+    /// Whether the segment was on disk, all of it, when that was recorded. If the segment after it did not survive, neither may
+    /// the end of this one have.
+    fn is_settled(&mut self, files: &Files, base: i64, size: u64, next_base: i64) -> Result<bool, OpenError> {
+        match self.known {
+            Some(known) => Ok(next_base <= known.active_base),
+            None => self.is_as_sealed(files, base, size, next_base),
+        }
     }
 
     /// A segment that is durable with its indexes: only its sizes are looked at.
@@ -131,8 +129,14 @@ impl Recovery<'_> {
     }
 
     /// A segment that was being written: its indexes are trusted as far as they were flushed, its batches below the
-    /// flushed end too, and the rest is verified. The answer says whether it is whole.
-    fn open_unsettled(&mut self, files: &Files, base: i64, size: u64) -> Result<(Segment, bool), OpenError> {
+    /// flushed end too, and the rest is verified. The answer says whether the next one continues it.
+    fn open_unsettled(
+        &mut self,
+        files: &Files,
+        base: i64,
+        size: u64,
+        next_base: Option<i64>,
+    ) -> Result<(Segment, bool), OpenError> {
         if files.seals.contains(&base) {
             // It may be newer than what survived.
             self.drop_seal(base)?;
@@ -178,14 +182,49 @@ impl Recovery<'_> {
             let state = segment.state().read();
             (state.size, state.next_offset)
         };
-        let whole = end == size;
+        let goes_on = match next_base {
+            Some(next_base) => self.joins(&path, (base, next_offset), (end, size), next_base)?,
+            None => false,
+        };
         if next_offset < self.floor && self.known.is_some_and(|k| base == k.active_base) {
             return Err(self.damaged("the segment file is shorter than what was flushed", path, size));
         }
         self.report.bytes_cut += size - end;
         self.on_done(size - end)?;
         self.make_durable(&segment, &file, size, end)?;
-        Ok((segment, whole))
+        if let (Some(next_base), true) = (next_base, goes_on) {
+            self.settle_between(&segment, next_base)?;
+        }
+        Ok((segment, goes_on))
+    }
+
+    /// Whether the segment at `next_base` continues the one at `base`, of whose `size` bytes `end` are whole batches, up to
+    /// offset `ends_at`. If not, it goes, with all that follow; where one of them cannot be the torn tail of a crash that is
+    /// damage, and found before anything is changed.
+    fn joins(
+        &self,
+        path: &Path,
+        (base, ends_at): (i64, i64),
+        (end, size): (u64, u64),
+        next_base: i64,
+    ) -> Result<bool, OpenError> {
+        let whole = end == size;
+        // A segment of ours that ends cleanly but too early has lost its end, and the next one does not continue it.
+        if whole && (ends_at >= next_base || self.report.taken_over) {
+            return Ok(true);
+        }
+        let reason = match whole {
+            true => format!(
+                "the segment ends at offset {ends_at}, but the next one begins at {next_base}, and nothing says \
+                 that it was compacted"
+            ),
+            false => "a segment in the middle is torn".to_owned(),
+        };
+        if next_base < self.floor || self.is_unknown() {
+            return Err(self.damaged(reason, path, end));
+        }
+        tracing::warn!(log = %self.name, segment = base, reason, "what follows was not flushed, and goes");
+        Ok(false)
     }
 
     /// The state of a segment as its flushed index entries give it, and the position to walk on from.
@@ -311,7 +350,7 @@ impl Recovery<'_> {
         }
         self.report.bytes_verified += bytes.len() as u64;
         // If nothing is known of the flushed end this would rewrite everything; then the sync alone must do.
-        if !self.report.flushed_end_lost && !self.poisoned {
+        if !self.is_unknown() && !self.poisoned {
             file.write_at(&bytes, found.position).map_err(|e| FileError::new("write", path, e))?;
         }
         Ok(true)
