@@ -5,7 +5,6 @@ mod raw_connection;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -89,15 +88,20 @@ fn what_kafka_wrote_is_dumped_verified_and_served() {
     assert!(files(&theirs, "log").len() >= 3);
     assert!(compare_dumps(&theirs)["log"] > RECORDS);
     let document = verify(&theirs);
-    assert_eq!(document[0]["end"], RECORDS, "{document}");
+    assert_eq!(
+        (&document[0]["state"], &document[0]["end"]),
+        (&Value::from("note"), &Value::from(RECORDS)),
+        "{document}"
+    );
 
     // In place of the empty log of a topic of ours.
     let mut dev = WeirDev::start("log_files_kafka");
     kafka_tool("kafka-topics", &dev.bootstrap(), &["--create", "--topic", "t", "--partitions", "1"], b"");
     kcat(&dev.bootstrap(), &["-P", "-t", "t"], b"t");
     assert!(dev.stop().success());
-    take_over(&theirs, dev.data(), "t");
+    let ours = take_over(&theirs, dev.data(), "t");
     dev.start_again();
+    assert_unchanged(&theirs, &ours);
     let read = weir_read(&dev.bootstrap(), "t", RECORDS);
     assert!(read.iter().zip(0..).all(|(record, offset)| record.offset == offset));
     let values: Vec<String> = read.into_iter().map(|record| record.value).collect();
@@ -114,39 +118,40 @@ fn take_over(theirs: &Path, data: &Path, topic: &str) -> PathBuf {
     for file in fs::read_dir(&ours).expect("it is there").flatten() {
         fs::remove_file(file.path()).expect("removable");
     }
-    // To Weir all of it is a tail that nobody has flushed. In one a segment that ends before the next one begins has lost its
-    // end, while compaction may have taken it here: then both become one, whose indexes are made anew.
-    let logs = files(theirs, "log");
-    let mut joined = BTreeSet::new();
-    let mut into = PathBuf::new();
-    let mut end = None;
-    for log in &logs {
-        let base: i64 = stem(log).parse().expect("an offset");
-        let bytes = fs::read(log).expect("readable");
-        match end.is_some_and(|end| end < base) {
-            true => joined.extend([stem(&into), stem(log)]),
-            false => into = ours.join(log.file_name().expect("a name")),
-        }
-        let mut out = fs::OpenOptions::new().create(true).append(true).open(&into).expect("writable");
-        out.write_all(&bytes).expect("written");
-        end = batches(&bytes)
-            .map(|batch| batch.expect("whole").header().last_offset() + 1)
-            .last()
-            .or(Some(base));
+    // All of it, as one would copy it.
+    for file in fs::read_dir(theirs).expect("it is there").flatten() {
+        fs::copy(file.path(), ours.join(file.file_name())).expect("copied");
     }
-    for extension in ["index", "timeindex", "txnindex", "snapshot"] {
-        for file in files(theirs, extension) {
-            if extension == "snapshot" || !joined.contains(&stem(&file)) {
-                fs::copy(&file, ours.join(file.file_name().expect("a name"))).expect("copied");
-            }
-        }
-    }
+    assert!(ours.join("partition.metadata").exists(), "by it a start knows whose it is");
     ours
 }
 
-/// A file's base offset, as it is written in its name.
-fn stem(file: &Path) -> String {
-    file.file_stem().expect("a name").to_string_lossy().into_owned()
+/// What is in each segment; and how many of them end before the next one begins.
+fn segments(dir: &Path) -> (Vec<(PathBuf, Vec<u8>)>, usize) {
+    let (mut segments, mut gaps, mut end) = (Vec::new(), 0, None);
+    for log in files(dir, "log") {
+        let name = PathBuf::from(log.file_name().expect("a name"));
+        let base: i64 = log.file_stem().and_then(|stem| stem.to_str()?.parse().ok()).expect("an offset");
+        let bytes = fs::read(&log).expect("readable");
+        gaps += usize::from(end.is_some_and(|end| end < base));
+        let last = batches(&bytes).map(|batch| batch.expect("whole").header().last_offset() + 1).last();
+        end = last.or(Some(base));
+        segments.push((name, bytes));
+    }
+    (segments, gaps)
+}
+
+/// Whether each segment of theirs is still there, as it was; the last one may have grown.
+fn assert_unchanged(theirs: &Path, ours: &Path) {
+    let ((before, _), (after, _)) = (segments(theirs), segments(ours));
+    assert!(before.len() <= after.len(), "{} and {}", before.len(), after.len());
+    for (at, (before, after)) in before.iter().zip(&after).enumerate() {
+        assert!(
+            before.0 == after.0 && after.1.starts_with(&before.1),
+            "segment {at}: {}",
+            before.0.display()
+        );
+    }
 }
 
 /// Interleaved transactions of a few producers, and records beside them, as `ProduceTransactions` takes them. One transaction
@@ -328,8 +333,14 @@ fn transactions_and_compacted_logs_that_kafka_wrote_are_served_as_it_served_them
         let compared = compare_dumps(&theirs);
         assert!(compared["txnindex"] > 0 && compared["snapshot"] > 0, "{topic}: {compared:?}");
         let document = verify(&theirs);
-        assert_eq!(document[0]["end"], served.high_watermark, "{document}");
+        assert_eq!(
+            (&document[0]["state"], &document[0]["end"]),
+            (&Value::from("note"), &Value::from(served.high_watermark)),
+            "{document}"
+        );
         assert!(document[0]["segments"].as_u64() >= Some(2), "{document}");
+        let (_, gaps) = segments(&theirs);
+        assert!(*topic == TRANSACTED || gaps > 0, "the cleaner has taken no end of a segment");
         let ours = take_over(&theirs, dev.data(), topic);
         logs.push((*topic, theirs, ours));
     }
@@ -351,6 +362,7 @@ fn transactions_and_compacted_logs_that_kafka_wrote_are_served_as_it_served_them
     // What the start has made anew says the same.
     assert!(dev.stop().success());
     for (topic, theirs, ours) in &logs {
+        assert_unchanged(theirs, ours);
         let (before, after) = (dump_transactions(theirs), dump_transactions(ours));
         assert!(after.markers == before.markers, "{topic}");
         assert!(*topic == COMPACTED || after.aborted == before.aborted, "{topic}");
