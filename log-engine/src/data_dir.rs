@@ -98,6 +98,10 @@ impl DataDir {
         }
         let last_written_ms = disk.modified_ms(&path.join(flushed_ends::FILE_NAME)).ok().flatten();
         let was_clean = consume_clean_marker(disk.as_ref(), path)?;
+        if !is_new && !was_clean {
+            // What is found now must be found again: a process that died, or a sync that failed, may have left names in between.
+            disk.sync_dir(path).map_err(|e| FileError::new("sync", path, e))?;
+        }
         let ends = Arc::new(FlushedEnds::open(disk.clone(), path, is_new)?);
         let meta = match meta {
             Some(meta) => meta,
@@ -110,7 +114,9 @@ impl DataDir {
         meta::add_checksum(disk.as_ref(), path, &meta);
         remove_leftovers(disk.as_ref(), path)?;
         relocate::remove_unfinished(disk.as_ref(), path, &ends)?;
-        let logs = list_logs(disk.as_ref(), path)?;
+        let mut logs = list_logs(disk.as_ref(), path)?;
+        // They may come back.
+        logs.extend(relocate::moved_away(disk.as_ref(), path)?.iter().map(|away| away.name));
         let cleaned = CleanedEnds::open(disk.clone(), path, &logs)?;
         let dropped = CleanedEnds::open_dropped(disk.clone(), path, &logs, (&ends, is_new))?;
         let descriptors = Descriptors::new(disk.clone(), options.descriptors_max);

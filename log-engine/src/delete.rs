@@ -9,10 +9,8 @@ use crate::data_dir::{DELETED_SUFFIX, DataDir, remove_dir_and_files};
 use crate::error::FileError;
 use crate::log::{Log, is_disk_full};
 use crate::recovery::{PARTS, remove_segment_files};
+use crate::relocate::moved_away_log;
 use crate::segment::{Segment, file_name};
-
-/// In the place of that of a detached log.
-const KEPT_EXTENSION: &str = "kept";
 
 impl Log {
     /// Removes the log and its files. Readers that hold a slice may finish with it.
@@ -73,29 +71,40 @@ impl Log {
 }
 
 impl DataDir {
-    /// As [`Log::detach`], for a log that is not open, for whatever reason. One that does not exist is fine.
+    /// As [`Log::detach`], for a log that is not open, for whatever reason, also one that was moved away and has files here still.
+    /// One that does not exist is fine.
     pub fn detach(&self, name: LogName) -> Result<DetachedLog, FileError> {
+        self.forget_records(name)?;
         let disk = self.disk();
+        let (dir, above) = (self.path().join(name.to_string()), self.path());
+        let doomed = above.join(format!("{name}{DELETED_SUFFIX}"));
+        remove_dir_and_files(&**disk, &doomed)?;
+        match disk.rename(&dir, &doomed) {
+            Ok(()) => {}
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {
+                if let Some(away) = moved_away_log(&**disk, above, name)? {
+                    let away = away.path_in(above);
+                    disk.rename(&away, &doomed).map_err(|e| FileError::new("rename", &away, e))?;
+                }
+            }
+            Err(e) => return Err(FileError::new("rename", &dir, e)),
+        }
+        disk.sync_dir(above).map_err(|e| FileError::new("sync", above, e))?;
+        Ok(DetachedLog::new(self.clone(), doomed))
+    }
+
+    /// Forgets what is noted of a log, durably if the disk has room.
+    pub(crate) fn forget_records(&self, name: LogName) -> Result<(), FileError> {
         // On a full disk the files must go first, to make room for the note that they are gone.
         let noted = [
             self.cleaned().lower_durably(name, None),
             self.dropped().lower_durably(name, None),
             self.ends().remove_durably(name),
         ];
-        if let Err(error) = noted.into_iter().collect::<Result<(), _>>()
-            && !is_disk_full(&error.source)
-        {
-            return Err(error);
+        match noted.into_iter().collect::<Result<(), _>>() {
+            Err(error) if !is_disk_full(&error.source) => Err(error),
+            Ok(()) | Err(_) => Ok(()),
         }
-        let (dir, above) = (self.path().join(name.to_string()), self.path());
-        let doomed = above.join(format!("{name}{DELETED_SUFFIX}"));
-        remove_dir_and_files(&**disk, &doomed)?;
-        match disk.rename(&dir, &doomed) {
-            Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(FileError::new("rename", &dir, e)),
-            Ok(()) | Err(_) => {}
-        }
-        disk.sync_dir(above).map_err(|e| FileError::new("sync", above, e))?;
-        Ok(DetachedLog::new(self.clone(), doomed))
     }
 }
 
@@ -143,16 +152,5 @@ impl DetachedLog {
         remove_dir_and_files(&**self.data.disk(), &self.doomed)?;
         self.data.ends().write()?;
         self.data.ends().sync()
-    }
-
-    /// Keeps the files under a name that no start takes for a log, nor removes, in the place of what was kept so before, and
-    /// answers where they are. Waits for the device.
-    pub fn keep_files(self) -> Result<PathBuf, FileError> {
-        let (disk, above) = (self.data.disk(), self.data.path());
-        let kept = self.doomed.with_extension(KEPT_EXTENSION);
-        remove_dir_and_files(&**disk, &kept)?;
-        disk.rename(&self.doomed, &kept).map_err(|e| FileError::new("rename", &self.doomed, e))?;
-        disk.sync_dir(above).map_err(|e| FileError::new("sync", above, e))?;
-        Ok(kept)
     }
 }

@@ -78,6 +78,12 @@ pub enum OpenError {
     /// Bytes that were flushed are gone or wrong. The copy must stay offline; opening it would lose records silently.
     #[error("log {log} is damaged below its flushed end {flushed_end}: {reason} ({}, byte {position})", path.display())]
     Damaged { log: LogName, flushed_end: i64, reason: String, path: PathBuf, position: u64 },
+    /// Another data directory has the log, or had it last.
+    #[error(
+        "log was moved to data directory {directory}, which is not open: bring that one back and start the node again, or, if it is          gone for good, take away from the name of {} what follows the log's and start again",
+        path.display()
+    )]
+    MovedAway { path: PathBuf, directory: Uuid },
     #[error("log cannot be opened: {0}")]
     Io(#[from] FileError),
 }
@@ -195,21 +201,17 @@ pub enum MoveError {
     /// The target has a log of this name.
     #[error("there is a log of this name already, left from another time: remove {}", path.display())]
     Taken { path: PathBuf },
-    /// The log came from a third directory, which may still have it.
-    #[error(
-        "the log was moved here from a data directory that is offline and may have it still: bring that one back and \
-         start the node again, or, if it is gone for good, remove {}",
-        mark.display()
-    )]
-    StillElsewhere { mark: PathBuf },
+    /// What an earlier move of the log left is not removed yet: two of that would be hard to tell apart after a crash.
+    #[error("old files of this log, from an earlier move, are not removed yet; if they stay, remove {}", path.display())]
+    OldFiles { path: PathBuf },
     /// The log is not as a clean close leaves it.
     #[error("the log cannot be moved as it is: {reason}")]
     NotSettled { reason: &'static str },
     /// The bytes are not what was written.
     #[error("log is damaged: {reason} ({}, byte {position})", path.display())]
     Damaged { reason: String, path: PathBuf, position: u64 },
-    /// The log is in both directories, whole, and only the next start can tell which of the two lasts: until then neither may
-    /// be opened.
+    /// Both directories have the files, whole, and only the next start can tell under which names: until then neither may be
+    /// opened.
     #[error("nobody knows whether the log has its new place for good; start the node again: {0}")]
     InDoubt(FileError),
     #[error("{0}")]

@@ -7,7 +7,8 @@
 //! ```text
 //! <data directory>/                 one process, one node, one cluster
 //!   meta.properties  .lock  flushed-ends  clean-shutdown  boot-id
-//!   cleaner-offset-checkpoint  cleaner-dropped-checkpoint  directories  <log>.moved-from
+//!   cleaner-offset-checkpoint  cleaner-dropped-checkpoint  directories
+//!   <topic id>-<partition>.moved-to.<directory id>/   what a log that was moved has left
 //!   <topic id>-<partition>/
 //!     00000000000000000000.log          batches            ─┐
 //!     00000000000000000000.index        offset → position   ├ one segment
@@ -81,7 +82,7 @@ pub use log_name::LogName;
 pub use lost_disk::{REPLACES_LOST_DISK, is_unused, lost_disk_note};
 pub use reader::{LogReader, LogSlice, SlicePart, TimestampOffset};
 pub use recovery::{RecoveryProgress, RecoveryReport, RecoveryWatch};
-pub use relocate::{LogMove, MovePace, settle_moves};
+pub use relocate::{LogMove, MovePace, SettledMoves, settle_moves};
 pub use replay::{ProducerEvent, producer_batch};
 pub use scrub::{Scrubbed, WrittenSegment};
 pub use seal::{Sealing, is_seal};

@@ -127,7 +127,7 @@ pub(crate) fn recover(
         KnownEnd::New | KnownEnd::Lost => 0,
     };
     replacements::settle_replacements(&*disk, dir, (name, flushed_end), &mut watched)?;
-    let files = list_files(&*disk, dir)?;
+    let files = list_files(data, name, dir)?;
     let known = match known_end {
         KnownEnd::Known(end) if !files.of_kafka => Some(end),
         KnownEnd::Known(_) | KnownEnd::New | KnownEnd::Lost => None,

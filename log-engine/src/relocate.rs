@@ -5,15 +5,16 @@
 //! [`LogMove::finish`] makes the copy exactly what the closed log is: what has changed is copied again, what is gone goes.
 //!
 //! ```text
-//! <target>/<log>.moving/       files, synced
-//! <target>/flushed-ends …      what is known of the log
-//! <target>/<log>.moved-from    the mark: id of the source directory
-//! <target>/<log>.moving → <target>/<log>, synced: from here on the target has it
-//! <source>/<log>.deleted       its name is gone, then the mark is removed; the owner removes the files when the copy is open
+//! <target>/<log>.moving/                                      files, synced
+//! <target>/flushed-ends …                                     what is known of the log
+//! <source>/<log>          → <source>/<log>.moved-to.<target>  synced: nobody has it, and the source tells who will (the target's id)
+//! <target>/<log>.moving/  → <target>/<log>                    synced: the target has it
+//! <source>/flushed-ends …                                     forgets the log
+//! <source>/<log>.moved-to.<target>                            its files are removed when the log was opened in the target
 //! ```
 //!
-//! A crash before the new name leaves a `.moving` directory, which the next start removes; one after it leaves a mark, by which
-//! the next start deletes what the source still has ([`settle_moves`]). A mark whose source cannot be opened stays until it can.
+//! So no two directories ever have the log, whichever of them a start finds: the source does not open what was moved away, and a
+//! start puts it back only where the target is there and has not got it ([`settle_moves`]). `.moving` directories that it finds go.
 
 mod settle;
 
@@ -24,12 +25,12 @@ use std::sync::Arc;
 
 use log_engine_core::seal::{FileSum, PIECE_BYTES, Seal, crc32c};
 
-pub(crate) use self::settle::remove_unfinished;
-pub use self::settle::settle_moves;
-use self::settle::{forget, mark_path, remove_mark};
+use self::settle::{MovedAway, forget_end};
+pub use self::settle::{SettledMoves, settle_moves};
+pub(crate) use self::settle::{moved_away, moved_away_log, remove_unfinished};
 use crate::LogName;
 use crate::compact::{CLEANED_SUFFIX, SWAP_SUFFIX};
-use crate::data_dir::{DELETED_SUFFIX, DataDir, TMP_SUFFIX, read_file, remove_dir_and_files, write_file};
+use crate::data_dir::{DELETED_SUFFIX, DataDir, TMP_SUFFIX, read_file, remove_dir_and_files};
 use crate::delete::DetachedLog;
 use crate::disk::{DiskFile, OpenMode};
 use crate::error::{FileError, MoveError};
@@ -43,9 +44,6 @@ use crate::segment::{Segment, file_name, parse_file_name};
 use crate::{poison, scrub};
 
 const MOVING_SUFFIX: &str = ".moving";
-const MARK_SUFFIX: &str = ".moved-from";
-/// A mark is one id.
-const MARK_BYTES_MAX: u64 = 4 << 10;
 /// Indexes of a finished segment that its seal describes.
 const SEALED_INDEXES: [&str; 3] = ["index", "timeindex", "txnindex"];
 /// What else a finished segment has.
@@ -109,9 +107,10 @@ struct Plan {
 impl LogMove {
     /// Begins; nothing is copied yet. What an earlier try left is removed.
     pub fn begin(source: &DataDir, target: &DataDir, name: LogName) -> Result<LogMove, MoveError> {
-        let mark = mark_path(source, name);
-        if read_file(&**source.disk(), &mark, MARK_BYTES_MAX)?.is_some() {
-            return Err(MoveError::StillElsewhere { mark });
+        for data in [source, target] {
+            if let Some(away) = moved_away_log(&**data.disk(), data.path(), name)? {
+                return Err(MoveError::OldFiles { path: away.path_in(data.path()) });
+            }
         }
         let (disk, to) = (target.disk().clone(), target.path().join(format!("{name}{MOVING_SUFFIX}")));
         let (source, target) = (source.clone(), target.clone());
@@ -134,8 +133,7 @@ impl LogMove {
         remove_dir_and_files(&*disk, &to)?;
         disk.create_dir_all(&to).map_err(|e| FileError::new("create directory", &to, e))?;
         // By its name a start knows that what is noted of the log is not so yet.
-        let above = begun.target.path();
-        disk.sync_dir(above).map_err(|e| FileError::new("sync", above, e))?;
+        sync(&begun.target)?;
         Ok(begun)
     }
 
@@ -303,13 +301,13 @@ impl LogMove {
 
     /// Makes the copy what the log is, which its owner has closed, of which `closed` is a reader, and puts it in the source's
     /// place. If that would copy more than `left_max` bytes nothing was done. After an error the source has the log, but for
-    /// [`MoveError::InDoubt`]. The answer is what is left of the log in the source, to be removed.
+    /// [`MoveError::InDoubt`]. The answer is what is left of the log in the source, to be removed when it was opened in the target.
     pub fn finish(
         &mut self,
         closed: &LogReader,
         left_max: u64,
         pace: MovePace<'_>,
-    ) -> Result<Option<DetachedLog>, MoveError> {
+    ) -> Result<DetachedLog, MoveError> {
         let record = self.settled_record(closed)?;
         self.check_name()?;
         let plan = self.plan(closed)?;
@@ -322,12 +320,11 @@ impl LogMove {
         self.carry_out(closed, plan, pace)?;
         self.is_noted = true;
         match self.take_over_records(record).map_err(MoveError::from).and_then(|()| self.commit()) {
-            Ok(()) => Ok(self.forget_source()),
+            Ok(moved) => Ok(self.forget_source(moved)),
             Err(error @ MoveError::InDoubt(_)) => Err(error),
             Err(error) => {
                 // At once: a log of this name that is made here from now on would be taken for a damaged one.
-                let (disk, ends) = (self.target.disk(), self.target.ends());
-                self.is_noted = forget(&**disk, self.target.path(), ends, self.name).is_err();
+                self.is_noted = forget_end(self.target.ends(), self.name).is_err();
                 Err(error)
             }
         }
@@ -477,46 +474,46 @@ impl LogMove {
         Ok(())
     }
 
-    fn commit(&self) -> Result<(), MoveError> {
-        let (disk, above) = (self.target.disk(), self.target.path());
-        let mark = format!("{}{MARK_SUFFIX}", self.name);
-        write_file(&**disk, above, &mark, self.source.directory_id().to_string().as_bytes())?;
-        let new = above.join(self.name.to_string());
-        disk.rename(&self.to, &new).map_err(|e| FileError::new("rename", &self.to, e))?;
-        disk.sync_dir(above).map_err(|e| MoveError::InDoubt(FileError::new("sync", above, e)))
+    /// The log gets its new place, and loses its old one before. The answer is what its old files are called now.
+    fn commit(&self) -> Result<PathBuf, MoveError> {
+        let moved = MovedAway { name: self.name, to: self.target.directory_id() }.path_in(self.source.path());
+        rename(&self.source, &self.from, &moved)?;
+        let new = self.target.path().join(self.name.to_string());
+        match sync(&self.source).and_then(|()| rename(&self.target, &self.to, &new)) {
+            Ok(()) => sync(&self.target).map(|()| moved).map_err(MoveError::InDoubt),
+            Err(error) => Err(self.take_back(&moved, error)),
+        }
     }
 
-    /// The target has the log: what the source has of it must not come back.
-    fn forget_source(&self) -> Option<DetachedLog> {
-        match self.source.detach(self.name) {
-            Ok(left) => {
-                if let Err(error) = remove_mark(&self.target, self.name) {
-                    tracing::warn!(log = %self.name, %error, "the mark of a log that was moved stays until the next start");
-                }
-                Some(left)
-            }
-            Err(error) => {
-                tracing::error!(
-                    log = %self.name, %error,
-                    "a log was moved, but its old files could not be removed; the next start does it"
-                );
-                None
-            }
+    /// The log gets its old place again.
+    fn take_back(&self, moved: &Path, error: FileError) -> MoveError {
+        if let Err(second) = rename(&self.source, moved, &self.from) {
+            tracing::error!(log = %self.name, %error, "a log could not be moved");
+            return MoveError::InDoubt(second);
         }
+        if let Err(second) = sync(&self.source) {
+            // If it does not last the next start does it again.
+            tracing::warn!(log = %self.name, error = %second, "a data directory could not be synced");
+        }
+        MoveError::Io(error)
+    }
+
+    /// The target has the log.
+    fn forget_source(&self, moved: PathBuf) -> DetachedLog {
+        if let Err(error) = self.source.forget_records(self.name) {
+            tracing::warn!(log = %self.name, %error, "what its old place notes of a moved log is forgotten later");
+        }
+        DetachedLog::new(self.source.clone(), moved)
     }
 
     /// Removes what was copied, and what this move has noted of the log; not what is known of another that was made in the
     /// target meanwhile.
     pub fn abandon(self) -> Result<(), FileError> {
-        let (disk, above) = (self.target.disk(), self.target.path());
-        if self.is_noted {
-            match self.target.list()?.contains(&self.name) {
-                true => remove_if_there(&**disk, &mark_path(&self.target, self.name))?,
-                false => forget(&**disk, above, self.target.ends(), self.name)?,
-            }
+        if self.is_noted && !self.target.list()?.contains(&self.name) {
+            forget_end(self.target.ends(), self.name)?;
         }
-        remove_dir_and_files(&**disk, &self.to)?;
-        disk.sync_dir(above).map_err(|e| FileError::new("sync", above, e))
+        remove_dir_and_files(&**self.target.disk(), &self.to)?;
+        sync(&self.target)
     }
 
     fn open_source(&self, path: &Path) -> Result<Arc<dyn DiskFile>, FileError> {
@@ -547,6 +544,14 @@ impl LogMove {
             copy.sync().map_err(|e| FileError::new("sync", self.to.join(name), e))
         })
     }
+}
+
+fn rename(data: &DataDir, from: &Path, to: &Path) -> Result<(), FileError> {
+    data.disk().rename(from, to).map_err(|e| FileError::new("rename", from, e))
+}
+
+fn sync(data: &DataDir) -> Result<(), FileError> {
+    data.disk().sync_dir(data.path()).map_err(|e| FileError::new("sync", data.path(), e))
 }
 
 /// Copies the piece of a file that begins at a position, of so many bytes in all.

@@ -357,7 +357,7 @@ impl World {
         let (log, report) = match Log::open(&data, NAME, config(), NOW) {
             Ok(opened) => opened,
             Err(OpenError::Damaged { .. }) => return "**offline** at the start, which names it".to_owned(),
-            Err(error @ OpenError::Io(_)) => panic!("{error}"),
+            Err(error @ (OpenError::Io(_) | OpenError::MovedAway { .. })) => panic!("{error}"),
         };
         let reader_notices = self.read(&log);
         // Where an epoch begins in a gap between two batches makes no difference to any of them.
@@ -516,7 +516,7 @@ impl World {
         let mut log = match Log::open(data, COMPACTED, config(), NOW) {
             Ok((log, _)) => log,
             Err(OpenError::Damaged { .. }) => return "**offline** at the start, which names it".to_owned(),
-            Err(error @ OpenError::Io(_)) => panic!("{error}"),
+            Err(error @ (OpenError::Io(_) | OpenError::MovedAway { .. })) => panic!("{error}"),
         };
         let path = self.path(Pick::Compacted("log"));
         assert_ne!(read(&self.disk, &path), self.whole[&path]);

@@ -104,7 +104,7 @@ fn open_mutated(seed: u64) -> bool {
             }
             true
         }
-        Err(OpenError::Damaged { .. } | OpenError::Io(_)) => false,
+        Err(OpenError::Damaged { .. } | OpenError::Io(_) | OpenError::MovedAway { .. }) => false,
     }
 }
 

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use log_engine::{
-    CompactionRequest, DataDir, DataDirOptions, Disk, Installed, Log, LogConfig, LogMove, LogName, MoveError,
-    OpenMode, SimDisk, SimFault, settle_moves,
+    CompactionRequest, DataDir, DataDirOptions, DetachedLog, Disk, Installed, Log, LogConfig, LogMove,
+    LogName, MoveError, OpenError, OpenMode, SimDisk, SimFault, settle_moves,
 };
 use log_engine_core::compact::CompactionPolicy;
 use records::{BatchHeader, Compression};
@@ -20,6 +20,8 @@ use uuid::Uuid;
 
 const NAME: LogName = LogName { topic_id: Uuid::from_u128(77), partition: 4 };
 const NOW: i64 = 1_700_000_000_000;
+/// Of the data directories.
+const PATHS: [&str; 2] = ["a", "b"];
 const NO_BOUND: u64 = u64::MAX;
 
 fn config() -> LogConfig {
@@ -29,6 +31,10 @@ fn config() -> LogConfig {
         producer_snapshot_interval_bytes: 2500,
         ..LogConfig::default()
     }
+}
+
+fn id(at: usize) -> Uuid {
+    Uuid::from_u128(at as u128 + 1)
 }
 
 fn free(_: u64) -> Result<(), MoveError> {
@@ -42,6 +48,8 @@ struct World {
     dirs: Vec<DataDir>,
     /// The open log, and in which directory.
     log: Option<(usize, Log)>,
+    /// What moves left, to be removed when the log is open.
+    left: Vec<DetachedLog>,
     batches: Vec<TestBatch>,
     durable: i64,
     start: i64,
@@ -54,6 +62,7 @@ impl World {
             dirs: Vec::new(),
             random: Random::new(seed),
             log: None,
+            left: Vec::new(),
             batches: Vec::new(),
             durable: 0,
             start: 0,
@@ -63,18 +72,61 @@ impl World {
         world
     }
 
+    fn open_dir(&self, at: usize) -> DataDir {
+        let options = DataDirOptions {
+            cluster_id: "c1".into(),
+            node_id: 1,
+            new_directory_id: id(at),
+            descriptors_max: 6,
+        };
+        DataDir::open(self.disk.clone(), Path::new(PATHS[at]), &options).unwrap()
+    }
+
     fn open_dirs(&mut self) {
-        self.dirs.clear();
-        for (n, path) in ["a", "b"].into_iter().enumerate() {
-            let options = DataDirOptions {
-                cluster_id: "c1".into(),
-                node_id: 1,
-                new_directory_id: Uuid::from_u128(n as u128 + 1),
-                descriptors_max: 6,
-            };
-            self.dirs.push(DataDir::open(self.disk.clone(), Path::new(path), &options).unwrap());
+        self.dirs = (0..2).map(|at| self.open_dir(at)).collect();
+        let settled = settle_moves(&self.dirs, &[]).unwrap();
+        assert_eq!(settled.elsewhere, []);
+        self.left = settled.left.into_iter().map(|(_, left)| left).collect();
+    }
+
+    /// A start that finds only one of the directories: what the log there takes must not be lost when the other is back.
+    fn start_with(&mut self, at: usize, by_power: bool) {
+        let data = self.open_dir(at);
+        let settled = settle_moves(std::slice::from_ref(&data), &[]).unwrap();
+        let is_here = data.list().unwrap().contains(&NAME);
+        if let [(name, place)] = settled.elsewhere[..] {
+            assert_eq!((name, place, is_here), (NAME, 0, false));
+            let refused = Log::open(&data, NAME, config(), NOW).err().unwrap();
+            let there = id(1 - at);
+            assert!(
+                matches!(refused, OpenError::MovedAway { directory, .. } if directory == there),
+                "{refused}"
+            );
+            assert_eq!(data.list().unwrap(), [], "it is not made anew");
         }
-        settle_moves(&self.dirs).unwrap();
+        if is_here {
+            let (log, _) = Log::open(&data, NAME, config(), NOW).unwrap();
+            let end = log.end();
+            assert!(end >= self.durable, "{end} < {}", self.durable);
+            self.batches.retain(|batch| batch.header.last_offset() < end);
+            self.log = Some((at, log));
+            self.append(2);
+            self.log = None;
+        }
+        drop((settled, data));
+        self.restart(by_power);
+    }
+
+    fn restart(&self, by_power: bool) {
+        match by_power {
+            true => self.disk.restart(),
+            false => self.disk.restart_process(),
+        }
+    }
+
+    /// All that is in the two directories, but for what is inside a log.
+    fn names(&self) -> Vec<String> {
+        PATHS.iter().flat_map(|dir| self.disk.list(Path::new(dir)).unwrap()).map(|e| e.name).collect()
     }
 
     fn homes(&self) -> Vec<usize> {
@@ -87,6 +139,7 @@ impl World {
             return;
         }
         self.log = Some((at, opened.unwrap().0));
+        self.left.drain(..).for_each(|left| left.remove_files().unwrap());
     }
 
     /// Appends and flushes; what was told to be flushed must never go.
@@ -141,8 +194,8 @@ impl World {
         self.durable = self.durable.max(end);
         match moving.finish(&reader, NO_BOUND, &mut free) {
             Ok(left) => {
-                left.into_iter().for_each(|left| drop(left.remove_files()));
                 self.open_in(1 - from);
+                drop(left.remove_files());
                 if let Some((_, log)) = &self.log {
                     assert_eq!((log.start(), log.end()), (start, end));
                 }
@@ -151,27 +204,24 @@ impl World {
         }
     }
 
-    /// After a crash: what is there is opened and compared.
-    fn recover(&mut self, by_power: bool) {
+    /// After a crash: what is there is opened and compared. Before, one of the directories may come back `alone`.
+    fn recover(&mut self, by_power: bool, alone: Option<usize>) {
         self.log = None;
+        self.left.clear();
         self.dirs.clear();
-        if by_power {
-            self.disk.restart()
-        } else {
-            self.disk.restart_process()
+        self.restart(by_power);
+        if let Some(at) = alone {
+            self.start_with(at, by_power);
         }
         self.open_dirs();
         let homes = self.homes();
         assert!(homes.len() == 1 || (homes.is_empty() && self.durable == 0), "{homes:?}");
-        let left: Vec<String> = ["a", "b"]
-            .iter()
-            .flat_map(|dir| self.disk.list(Path::new(dir)).unwrap())
-            .map(|e| e.name)
-            .collect();
-        let stays =
-            |name: &String| [".moving", ".moved-from", ".deleted", ".tmp"].iter().any(|s| name.ends_with(s));
-        assert!(!left.iter().any(stays), "{left:?}");
         self.open_in(homes.first().copied().unwrap_or(0));
+        let left = self.names();
+        let stays = |name: &String| {
+            [".moving", ".moved-to", ".deleted", ".tmp"].iter().any(|part| name.contains(part))
+        };
+        assert!(!left.iter().any(stays), "{left:?}");
         self.check();
     }
 
@@ -227,11 +277,14 @@ impl World {
 #[test]
 fn a_crash_at_every_operation_of_a_move_leaves_one_whole_log() {
     for seed in support::seeds(2) {
-        for by_power in [true, false] {
+        let starts = [None, Some(0), Some(1)];
+        for (by_power, alone) in
+            [true, false].into_iter().flat_map(|by_power| starts.map(|alone| (by_power, alone)))
+        {
             let mut finished = false;
             for crash in 0.. {
                 let _command = support::PrintOnPanic(format!(
-                    "WEIR_SEED={seed} cargo test -p log-engine --test relocate a_crash_at (operation {crash})"
+                    "WEIR_SEED={seed} cargo test -p log-engine --test relocate a_crash_at (operation {crash}, {alone:?})"
                 ));
                 let mut world = World::new(seed);
                 world.disk.crash_at(world.disk.ops() + 1 + crash);
@@ -241,7 +294,7 @@ fn a_crash_at_every_operation_of_a_move_leaves_one_whole_log() {
                     world.assert_in(1);
                     world.check();
                 }
-                world.recover(by_power);
+                world.recover(by_power, alone);
                 // It goes on from wherever it is, also back.
                 world.append(2);
                 let from = world.log.as_ref().unwrap().0;
@@ -287,9 +340,10 @@ fn goes_on(world: &mut World, moving: LogMove) {
     world.open_in(0);
     world.append(1);
     world.check();
-    let names: Vec<String> = world.disk.list(Path::new("b")).unwrap().into_iter().map(|e| e.name).collect();
-    assert!(!names.iter().any(|name| name.starts_with(&NAME.to_string())), "{names:?}");
-    world.recover(true);
+    let names = world.names();
+    let of_it: Vec<_> = names.iter().filter(|name| name.starts_with(&NAME.to_string())).collect();
+    assert_eq!(of_it, [&NAME.to_string()]);
+    world.recover(true, None);
     world.assert_in(0);
 }
 
@@ -303,7 +357,9 @@ fn a_fault_in_the_middle_leaves_the_log_where_it_was() {
         SimFault::Read(".log".into()),
         SimFault::SyncDir(moving_dir),
         SimFault::Sync("b/flushed-ends.tmp".into()),
-        SimFault::Write("moved-from.tmp".into()),
+        SimFault::Rename(format!("a/{NAME}")),
+        SimFault::SyncDirAfterRename(format!("a/{NAME}")),
+        SimFault::Rename(format!("b/{NAME}.moving")),
     ];
     for fault in faults {
         let (mut world, mut moving) = begun(7);
@@ -315,19 +371,27 @@ fn a_fault_in_the_middle_leaves_the_log_where_it_was() {
     }
 }
 
+/// The new name may not last, or the old one could not be given back.
 #[test]
-fn a_name_that_may_not_last_leaves_both_until_the_next_start() {
-    for seed in 0..10 {
-        for by_power in [true, false] {
-            let (mut world, mut moving) = begun(seed);
-            let closed = close(&mut world);
-            world.durable = closed.end();
-            world.disk.inject(SimFault::SyncDirAfterRename(".moving".into()));
-            let error = moving.finish(&closed, NO_BOUND, &mut free).err().unwrap();
-            assert!(matches!(error, MoveError::InDoubt(_)), "{error}");
-            assert_eq!(world.homes(), [0, 1]);
-            drop(moving);
-            world.recover(by_power);
+fn a_log_of_which_nobody_knows_where_it_is_is_in_one_place_after_the_next_start() {
+    let (there, back) = (format!("b/{NAME}.moving"), format!("a/{NAME}.moved-to.{}", id(1)));
+    let new_name = vec![SimFault::SyncDirAfterRename(there.clone())];
+    let old_name = vec![SimFault::Rename(there), SimFault::Rename(back)];
+    for (faults, homes) in [(new_name, vec![1]), (old_name, vec![])] {
+        for (seed, by_power) in (0..10).flat_map(|seed| [(seed, true), (seed, false)]) {
+            for alone in [None, Some(0), Some(1)] {
+                let (mut world, mut moving) = begun(seed);
+                let closed = close(&mut world);
+                world.durable = closed.end();
+                faults.iter().for_each(|fault| world.disk.inject(fault.clone()));
+                let error = moving.finish(&closed, NO_BOUND, &mut free).err().unwrap();
+                assert!(matches!(error, MoveError::InDoubt(_)), "{error}");
+                assert_eq!(world.homes(), homes);
+                let refused = Log::open(&world.dirs[0], NAME, config(), NOW).err().unwrap();
+                assert!(matches!(refused, OpenError::MovedAway { .. }), "{refused}");
+                drop(moving);
+                world.recover(by_power, alone);
+            }
         }
     }
 }
@@ -417,19 +481,107 @@ fn whoever_sets_the_pace_ends_it_anywhere() {
 }
 
 #[test]
-fn a_log_is_not_moved_over_another_nor_away_before_its_source_is_settled() {
+fn a_log_is_not_moved_over_another_nor_as_long_as_old_files_are_there() {
     let (world, moving) = begun(7);
     drop(moving);
     drop(Log::open(&world.dirs[1], NAME, config(), NOW).unwrap());
     let taken = LogMove::begin(&world.dirs[0], &world.dirs[1], NAME).err().unwrap();
     assert!(matches!(taken, MoveError::Taken { .. }), "{taken}");
-    let mark = PathBuf::from(format!("a/{NAME}.moved-from"));
-    let file = world.disk.open(&mark, OpenMode::CreateNew).unwrap();
-    file.write_at(Uuid::from_u128(99).to_string().as_bytes(), 0).unwrap();
-    let elsewhere = LogMove::begin(&world.dirs[0], &world.dirs[1], NAME).err().unwrap();
-    assert!(matches!(elsewhere, MoveError::StillElsewhere { .. }), "{elsewhere}");
-    settle_moves(&world.dirs).unwrap();
-    assert!(world.disk.open(&mark, OpenMode::Read).is_ok(), "its source is not open");
+    for dir in PATHS {
+        let (world, moving) = begun(7);
+        drop(moving);
+        let old = format!("{dir}/{NAME}.moved-to.{}", Uuid::from_u128(99));
+        world.disk.create_dir_all(Path::new(&old)).unwrap();
+        let refused = LogMove::begin(&world.dirs[0], &world.dirs[1], NAME).err().unwrap();
+        assert!(matches!(&refused, MoveError::OldFiles { path } if path == Path::new(&old)), "{refused}");
+    }
+}
+
+/// A log that was moved from the first directory to the second, and not removed from the first.
+fn moved() -> World {
+    let (mut world, mut moving) = begun(7);
+    let closed = close(&mut world);
+    world.durable = closed.end();
+    drop(moving.finish(&closed, NO_BOUND, &mut free).unwrap());
+    world
+}
+
+/// The first directory is away while the log is dropped from the second and comes to be in a third one.
+#[test]
+fn old_files_do_not_come_back_beside_a_log_that_was_made_since() {
+    let mut world = moved();
+    world.dirs.clear();
+    let open_c = |world: &World| {
+        let options = DataDirOptions {
+            cluster_id: "c1".into(),
+            node_id: 1,
+            new_directory_id: id(2),
+            descriptors_max: 6,
+        };
+        DataDir::open(world.disk.clone(), Path::new("c"), &options).unwrap()
+    };
+    world.disk.restart();
+    let (b, c) = (world.open_dir(1), open_c(&world));
+    assert!(settle_moves(&[b.clone(), c.clone()], &[]).unwrap().left.is_empty());
+    b.detach(NAME).unwrap().remove_files().unwrap();
+    let (mut log, _) = Log::open(&c, NAME, config(), NOW).unwrap();
+    append_key(&mut log, 1);
+    let (end, records) = (log.end(), batches_of(&log, log.end()));
+    log.close().unwrap();
+    c.checkpoint().unwrap();
+    drop((b, c));
+    world.disk.restart();
+    let dirs = [world.open_dir(0), world.open_dir(1), open_c(&world)];
+    let settled = settle_moves(&dirs, &[]).unwrap();
+    assert_eq!((settled.elsewhere.len(), settled.left.len()), (0, 1));
+    assert_eq!([0, 1, 2].map(|at| dirs[at].list().unwrap().len()), [0, 0, 1]);
+    assert_eq!((dirs[0].known_logs(), dirs[2].known_logs()), (vec![], vec![NAME]));
+    let (log, _) = Log::open(&dirs[2], NAME, config(), NOW).unwrap();
+    assert!(log.end() == end && batches_of(&log, end) == records);
+    settled.left.into_iter().for_each(|(_, left)| left.remove_files().unwrap());
+    let names = world.names();
+    assert!(!names.iter().any(|name| name.starts_with(&NAME.to_string())), "{names:?}");
+}
+
+#[test]
+fn a_log_goes_back_when_the_directory_that_it_was_moved_to_is_given_up() {
+    let mut world = moved();
+    for given_up in [vec![], vec![id(7)], vec![id(1)]] {
+        world.dirs.clear();
+        world.disk.restart();
+        let a = world.open_dir(0);
+        let settled = settle_moves(std::slice::from_ref(&a), &given_up).unwrap();
+        let is_back = given_up.contains(&id(1));
+        assert_eq!((a.list().unwrap().len(), settled.elsewhere.len()), if is_back { (1, 0) } else { (0, 1) });
+        assert!(settled.left.is_empty());
+        // The move had come to its end, so nothing is noted of it here.
+        let opened = Log::open(&a, NAME, config(), NOW);
+        match opened {
+            Ok((log, report)) => assert!(is_back && log.end() == world.durable && report.bytes_cut == 0),
+            Err(error) => assert!(!is_back && matches!(error, OpenError::MovedAway { .. }), "{error}"),
+        }
+    }
+}
+
+/// Both directories say that they moved it: the newer one is the one that has not forgotten it, or nobody knows.
+#[test]
+fn of_two_that_were_moved_away_only_the_newer_one_comes_back() {
+    let away = |dir: &str, to: usize| PathBuf::from(format!("{dir}/{NAME}.moved-to.{}", id(to)));
+    let mut world = moved();
+    world.dirs.clear();
+    world.disk.restart();
+    world.disk.rename(&PathBuf::from(format!("b/{NAME}")), &away("b", 0)).unwrap();
+    world.open_dirs();
+    world.assert_in(1);
+    world.open_in(1);
+    world.check();
+
+    let world = World::new(3);
+    world.disk.create_dir_all(&away("a", 1)).unwrap();
+    world.disk.create_dir_all(&away("b", 0)).unwrap();
+    let settled = settle_moves(&world.dirs, &[id(0), id(1)]).unwrap();
+    assert_eq!((settled.elsewhere, settled.left.len()), (vec![(NAME, 0), (NAME, 1)], 0));
+    assert_eq!(world.homes(), []);
 }
 
 #[test]
@@ -440,7 +592,7 @@ fn a_log_without_records_moves_too() {
     world.finish(moving);
     world.assert_in(1);
     world.append(2);
-    world.recover(true);
+    world.recover(true, None);
     world.assert_in(1);
 }
 
@@ -560,7 +712,7 @@ fn a_half_copied_segment_that_is_compacted_before_the_log_is_closed_is_copied_an
     let (_, log) = world.log.as_ref().unwrap();
     let (end, before) = (log.end(), batches_of(log, log.end()));
     let closed = close(&mut world);
-    moving.finish(&closed, NO_BOUND, &mut free).unwrap().unwrap().remove_files().unwrap();
+    moving.finish(&closed, NO_BOUND, &mut free).unwrap().remove_files().unwrap();
     world.open_in(1);
     let (_, log) = world.log.as_ref().unwrap();
     assert!(log.end() == end && batches_of(log, end) == before, "not what the log was");
@@ -572,7 +724,7 @@ fn a_move_that_is_given_up_leaves_alone_what_is_known_of_another_log_of_the_name
         let (mut world, mut moving) = begun(7);
         let closed = close(&mut world);
         if is_noted {
-            world.disk.inject(SimFault::Write("moved-from.tmp".into()));
+            world.disk.inject(SimFault::Rename(format!("a/{NAME}")));
             moving.finish(&closed, NO_BOUND, &mut free).err().unwrap();
         }
         world.dirs[0].detach(NAME).unwrap().remove_files().unwrap();
@@ -582,23 +734,37 @@ fn a_move_that_is_given_up_leaves_alone_what_is_known_of_another_log_of_the_name
         world.append(3);
         moving.abandon().unwrap();
         assert_eq!(world.dirs[1].known_logs(), [NAME]);
-        world.recover(true);
+        world.recover(true, None);
         world.assert_in(1);
     }
 }
 
 #[test]
-fn old_files_that_are_kept_stay_over_a_start() {
-    let (mut world, mut moving) = begun(7);
-    let closed = close(&mut world);
-    let kept = moving.finish(&closed, NO_BOUND, &mut free).unwrap().unwrap().keep_files().unwrap();
-    let files = world.disk.list(&kept).unwrap().len();
+fn old_files_stay_over_starts_until_the_log_is_open_in_its_new_place() {
+    let mut world = moved();
+    let old = PathBuf::from(format!("a/{NAME}.moved-to.{}", id(1)));
+    let files = world.disk.list(&old).unwrap().len();
     assert!(files > 3, "{files} files");
-    drop(moving);
-    world.durable = closed.end();
-    world.recover(true);
-    world.assert_in(1);
-    assert_eq!(world.disk.list(&kept).unwrap().len(), files);
+    for _ in 0..2 {
+        world.dirs.clear();
+        world.left.clear();
+        world.disk.restart();
+        world.open_dirs();
+        assert_eq!((world.disk.list(&old).unwrap().len(), world.left.len()), (files, 1));
+        world.assert_in(1);
+    }
+    world.open_in(1);
+    world.check();
+    world.disk.list(&old).unwrap_err();
+}
+
+#[test]
+fn a_log_that_was_moved_away_may_be_deleted_where_it_was() {
+    let world = moved();
+    world.dirs[0].detach(NAME).unwrap().remove_files().unwrap();
+    let names: Vec<_> =
+        world.names().into_iter().filter(|name| name.starts_with(&NAME.to_string())).collect();
+    assert_eq!(names, [NAME.to_string()], "the other directory has it");
 }
 
 #[test]

@@ -85,6 +85,11 @@ impl Directories {
         self.known.iter().map(|(id, _)| DirectoryId(*id)).collect()
     }
 
+    /// The ids of those that are given up for lost.
+    pub(crate) fn given_up(&self) -> Vec<Uuid> {
+        self.known.iter().filter(|(_, path)| is_none(path)).map(|(id, _)| *id).collect()
+    }
+
     /// Where to write down, and which data directories there are.
     pub(crate) fn to_remember(&self) -> (Vec<DataDir>, Vec<(Uuid, PathBuf)>) {
         (self.open.clone(), self.known.clone())
@@ -377,6 +382,7 @@ mod tests {
             assert_eq!((three.open.len(), three.offline.len(), three.replaces_lost_disk), (3, 0, true));
             assert_eq!((three.ids().len(), three.may_lack), (4, MayLack::Anything), "step {step}");
             assert!(is_known(&three, &ids), "the controllers would refuse it");
+            assert_eq!(three.given_up(), [ids[1].0]);
             assert_eq!(three.open[1].path(), Path::new("b"), "in the order of the configuration");
             match step {
                 0 => {}

@@ -10,7 +10,7 @@ use crate::partition::Partitions;
 use crate::partition::registry::{AskedMove, Closing, Lookup};
 use crate::published_image::PublishedImage;
 use crate::resigner::resignation;
-use log_engine::{DetachedLog, LogMove, MoveError};
+use log_engine::{LogMove, MoveError};
 use proto_types::controller_api::{AlterPartition, ControllerReply, ControllerRequest, ProposedIsr};
 use proto_types::ids::{BrokerEpoch, NodeId, TopicPartition};
 use proto_types::metadata::PartitionState;
@@ -24,6 +24,8 @@ const PAUSE: Duration = Duration::from_millis(250);
 const CLOSING_MS_MAX: i64 = 60_000;
 /// So little is left to copy that the log may be closed for it.
 const LITTLE_LEFT: u64 = 4 << 20;
+/// How often to look whether the old files of a copy are gone, before it is moved again.
+const OLD_FILES_WAITS_MAX: usize = 40;
 /// Rounds of copying before a log is closed all the same, or turns out to grow faster than it is copied.
 const ROUNDS_MAX: usize = 20;
 
@@ -82,9 +84,7 @@ impl Mover {
     }
 
     async fn carry_out(&self, asked: &Arc<AskedMove>) -> Result<(), Stays> {
-        let (partitions, begun) = (Arc::clone(&self.partitions), Arc::clone(asked));
-        let begin = tokio::task::spawn_blocking(move || partitions.begin_move(&begun)).await;
-        let mut moving = begin.map_err(|error| Stays::Failed(error.to_string()))??;
+        let mut moving = self.begin(asked).await?;
         let mut waits_since = None;
         for _ in 0..ROUNDS_MAX {
             moving = self.copy(asked, moving).await?;
@@ -96,10 +96,7 @@ impl Mover {
             moving = self.copy(asked, moving).await?;
             match self.partitions.moves().close(asked, moving).await {
                 None => return Err(Stays::Ended),
-                Some(Closing::Moved(left)) => {
-                    self.settle_source(asked.id, left).await;
-                    return Ok(());
-                }
+                Some(Closing::Moved) => return Ok(()),
                 Some(Closing::NotYet(again)) => {
                     moving = again;
                     tokio::time::sleep(PAUSE).await;
@@ -115,30 +112,19 @@ impl Mover {
         Err(Stays::Failed("the log grows faster than it is copied".to_owned()))
     }
 
-    /// The files in the old place go as soon as the copy is open in the new one. If it cannot be opened there they are kept.
-    async fn settle_source(&self, id: TopicPartition, left: Option<DetachedLog>) {
-        let Some(left) = left else { return };
-        while self.partitions.is_late(id) {
-            tokio::time::sleep(PAUSE).await;
-        }
-        let is_lost = matches!(self.partitions.get(id), Lookup::Failed);
-        let settle = move || match is_lost {
-            true => left.keep_files().map(Some),
-            false => left.remove_files().map(|()| None),
-        };
-        match tokio::task::spawn_blocking(settle).await {
-            Ok(Ok(None)) => {}
-            Ok(Ok(Some(path))) => {
-                let path = path.display();
-                tracing::error!(
-                    partition = %id, %path,
-                    "a copy was moved and cannot be opened in its new place: its old files are kept there until somebody removes them"
-                );
+    /// Begins to copy. What an earlier move of the copy left is being removed, which may take a moment.
+    async fn begin(&self, asked: &Arc<AskedMove>) -> Result<LogMove, Stays> {
+        let mut waits = 0;
+        loop {
+            let (partitions, begun) = (Arc::clone(&self.partitions), Arc::clone(asked));
+            let begin = tokio::task::spawn_blocking(move || partitions.begin_move(&begun)).await;
+            match begin.map_err(|error| Stays::Failed(error.to_string()))? {
+                Err(MoveError::OldFiles { .. }) if waits < OLD_FILES_WAITS_MAX => {
+                    waits += 1;
+                    tokio::time::sleep(PAUSE).await;
+                }
+                begun => return Ok(begun?),
             }
-            Ok(Err(error)) => {
-                tracing::error!(partition = %id, %error, "files of a moved copy stay until the next start");
-            }
-            Err(error) => tracing::error!(partition = %id, %error, "files of a moved copy stay"),
         }
     }
 

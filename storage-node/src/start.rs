@@ -391,6 +391,7 @@ fn start_partitions(
         metrics: metrics.0,
         cleaner_metrics: metrics.1,
         replication,
+        given_up: directories.given_up(),
         offline: directories.offline,
         replaces_lost_disk: directories.replaces_lost_disk,
     };

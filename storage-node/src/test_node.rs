@@ -136,6 +136,7 @@ impl TestNode {
             cleaner_metrics: crate::disk::cleaner::CleanerMetrics::default(),
             replication: crate::replication::Replication::alone(),
             offline: Vec::new(),
+            given_up: Vec::new(),
             replaces_lost_disk: false,
         };
         let node = Node::new(NodeParts {

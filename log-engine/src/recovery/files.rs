@@ -5,13 +5,13 @@ use std::io;
 use std::path::Path;
 
 use super::taken_over::KAFKA_FILE;
-use crate::append_times;
-use crate::data_dir::{DELETED_SUFFIX, TMP_SUFFIX};
+use crate::data_dir::{DELETED_SUFFIX, DataDir, TMP_SUFFIX};
 use crate::disk::Disk;
-use crate::error::FileError;
+use crate::error::{FileError, OpenError};
 use crate::log::is_disk_full;
+use crate::relocate::moved_away_log;
 use crate::segment::{file_name, parse_file_name};
-use crate::{poison, scrub, txn_index};
+use crate::{LogName, append_times, poison, scrub, txn_index};
 
 /// The names in a log's directory, sorted out.
 #[derive(Default)]
@@ -36,22 +36,27 @@ pub(super) struct Files {
 /// The parts of a segment; its records go last, so that what is left by a crash is still known for a segment.
 pub(crate) const PARTS: [&str; 6] = ["seal", "timeindex", "index", "txnindex", append_times::SUFFIX, "log"];
 
-/// Lists a directory, creating it if need be, and removes what interrupted replacements and deletions left.
-pub(super) fn list_files(disk: &dyn Disk, dir: &Path) -> Result<Files, FileError> {
+/// Lists a log's directory, creating it if need be, and removes what interrupted replacements and deletions left. One that was
+/// moved away is not made anew.
+pub(super) fn list_files(data: &DataDir, name: LogName, dir: &Path) -> Result<Files, OpenError> {
+    let disk = &**data.disk();
     let mut files = Files::default();
     let entries = match disk.list(dir) {
         Ok(entries) => entries,
         Err(e) if e.kind() == io::ErrorKind::NotFound => {
+            if let Some(away) = moved_away_log(disk, data.path(), name)? {
+                return Err(OpenError::MovedAway { path: away.path_in(data.path()), directory: away.to });
+            }
             files.dir_is_new = true;
             match disk.create_dir_all(dir) {
                 Ok(()) => {}
                 // It is made when something is to be in it.
                 Err(e) if is_disk_full(&e) => files.dir_is_missing = true,
-                Err(e) => return Err(FileError::new("create directory", dir, e)),
+                Err(e) => return Err(FileError::new("create directory", dir, e).into()),
             }
             return Ok(files);
         }
-        Err(e) => return Err(FileError::new("list", dir, e)),
+        Err(e) => return Err(FileError::new("list", dir, e).into()),
     };
     for entry in entries {
         if entry.name.ends_with(TMP_SUFFIX) || entry.name.ends_with(DELETED_SUFFIX) {

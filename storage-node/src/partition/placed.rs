@@ -2,24 +2,28 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use log_engine::{DataDir, FileError};
+use log_engine::{DataDir, DetachedLog, FileError, SettledMoves};
 use proto_types::ids::TopicPartition;
+use uuid::Uuid;
 
 use crate::disk::log_thread::partition_of;
 
 /// Where the copies of a node are. Directories are given by their places in the configuration.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct Placed {
     /// The directory of each copy.
     pub(super) directories: HashMap<TopicPartition, usize>,
     /// The directories of those that lie in several. Which of them is newer nobody knows, so none is opened.
     pub(super) in_doubt: BTreeMap<TopicPartition, Vec<usize>>,
+    /// Old files of copies that were moved. They go as soon as the copy is open.
+    pub(super) left: Vec<(TopicPartition, DetachedLog)>,
 }
 
-/// The data directory of each copy. One whose folder is gone belongs where it was: another directory, which never had it, would
-/// take it for new and let it lead without its records.
-pub(super) fn where_copies_are(directories: &[DataDir]) -> Result<Placed, FileError> {
-    log_engine::settle_moves(directories)?;
+/// The data directory of each copy, once what moves have left is settled; `given_up` are the ids of directories that are lost. A
+/// copy whose folder is gone, or was moved to a directory that is not open, belongs where it was: another directory, which never
+/// had it, would take it for new and let it lead without its records.
+pub(super) fn where_copies_are(directories: &[DataDir], given_up: &[Uuid]) -> Result<Placed, FileError> {
+    let SettledMoves { left, elsewhere } = log_engine::settle_moves(directories, given_up)?;
     let mut placed = Placed::default();
     for (place, data) in directories.iter().enumerate() {
         for name in data.list()? {
@@ -39,6 +43,9 @@ pub(super) fn where_copies_are(directories: &[DataDir]) -> Result<Placed, FileEr
              of the folders only (docs/damage.md)"
         );
     }
+    for (name, place) in elsewhere {
+        placed.directories.entry(partition_of(name)).or_insert(place);
+    }
     for (place, data) in directories.iter().enumerate() {
         for name in data.known_logs() {
             placed.directories.entry(partition_of(name)).or_insert_with(|| {
@@ -49,5 +56,6 @@ pub(super) fn where_copies_are(directories: &[DataDir]) -> Result<Placed, FileEr
             });
         }
     }
+    placed.left = left.into_iter().map(|(name, files)| (partition_of(name), files)).collect();
     Ok(placed)
 }

@@ -6,6 +6,8 @@
 //! does with one that has met a full disk. One that takes long to open is listed so until it is open (`open`).
 
 mod drop;
+mod left;
+mod limits;
 mod lost_disk;
 mod moves;
 mod open;
@@ -19,7 +21,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use futures_util::stream::FuturesUnordered;
-use log_engine::{DataDir, FlusherConfig};
+use log_engine::DataDir;
 use parking_lot::{Mutex, RwLock};
 use proto_types::ids::{Millis, NodeId, TopicPartition};
 use proto_types::metadata::{ConfigResource, PartitionState};
@@ -27,23 +29,24 @@ use storage_node_core::effective_config::ConfigView;
 use storage_node_core::image::{ClusterImage, ConfigMap, ImageDelta, LocalPartition};
 use storage_node_core::{CopyChange, NewEpoch, Standing, copy_changes};
 use tokio::sync::{oneshot, watch};
+use uuid::Uuid;
 
 use super::handle::{PartitionHandle, describe_followers};
 use super::metrics::PartitionMetrics;
-use super::placed::where_copies_are;
-use super::settings::{TopicLimits, TopicSettings};
+use super::placed::{Placed, where_copies_are};
+use super::settings::TopicSettings;
 use crate::clock::Clock;
 use crate::directories::OfflineDirectory;
-use crate::disk::HousekeepingLimits;
 use crate::disk::cleaner::{Cleaner, CleanerMetrics, CleanerSettings};
 use crate::disk::event::{Event, FollowersOf, LedPartition};
-use crate::disk::event_queue::{EventQueue, QueueLimits};
+use crate::disk::event_queue::EventQueue;
 use crate::disk::health::{DiskHealth, StallWatch};
 use crate::disk::log_thread::LogThread;
 use crate::disk::read_pool::ReadPool;
-use crate::disk::scrub::{ScrubLimits, ScrubRequests};
+use crate::disk::scrub::ScrubRequests;
 use crate::replication::Replication;
 
+pub(crate) use limits::PartitionLimits;
 pub(crate) use moves::{AskedMove, Closing, MoveRefusal, Moves};
 
 /// How often the disks are looked at.
@@ -51,48 +54,6 @@ const HEALTH_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Unknown logs that are named one by one.
 const STRAYS_NAMED_MAX: usize = 20;
-
-/// Bounds of the partition runtime that Kafka has no name for.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct PartitionLimits {
-    /// Of each topic's partitions.
-    pub(crate) topic: TopicLimits,
-    /// Of the queue in front of each data directory's log thread.
-    pub(crate) queue: QueueLimits,
-    /// Of each data directory's flushers.
-    pub(crate) flusher: FlusherConfig,
-    /// Threads that wait for cold reads and unpack large batches.
-    pub(crate) read_threads: usize,
-    /// Jobs that may wait for a read thread.
-    pub(crate) read_queue_max: usize,
-    /// A disk that keeps somebody waiting for so long makes the node unhealthy.
-    pub(crate) disk_stall_ms: i64,
-    /// Copies are not waited for any longer when none was opened for so long.
-    pub(crate) open_wait_ms: u64,
-    /// Of the look at everything that lies on the disks.
-    pub(crate) scrub: ScrubLimits,
-    /// Of retention.
-    pub(crate) housekeeping: HousekeepingLimits,
-}
-
-impl Default for PartitionLimits {
-    fn default() -> Self {
-        Self {
-            topic: TopicLimits::default(),
-            // Two requests of the largest size, or many small ones.
-            queue: QueueLimits { events_max: 10_000, bytes_max: 128 << 20 },
-            flusher: FlusherConfig::default(),
-            read_threads: 4,
-            read_queue_max: 1_000,
-            // A hiccup of a cloud disk lasts seconds and must not move every leader away.
-            disk_stall_ms: 10_000,
-            open_wait_ms: 10_000,
-            // A hundredth of what a disk can, and 5 TB a week.
-            scrub: ScrubLimits { bytes_per_second: 8 << 20, period_ms: 7 * 24 * 3600 * 1000 },
-            housekeeping: HousekeepingLimits::default(),
-        }
-    }
-}
 
 /// What the partition runtime is made of.
 #[derive(Debug)]
@@ -107,6 +68,8 @@ pub(crate) struct PartitionsConfig {
     pub(crate) replication: Arc<Replication>,
     /// Data directories that could not be opened.
     pub(crate) offline: Vec<OfflineDirectory>,
+    /// Ids of data directories that are given up for lost.
+    pub(crate) given_up: Vec<Uuid>,
     /// A data directory has taken the place of a lost one.
     pub(crate) replaces_lost_disk: bool,
 }
@@ -146,6 +109,7 @@ pub(crate) struct Partitions {
     /// Copies that began anew while their damaged logs lie aside.
     aside: Mutex<BTreeSet<TopicPartition>>,
     moves: Arc<Moves>,
+    left: left::Left,
     healthy: watch::Sender<bool>,
     /// The first image was applied: every copy was come to.
     has_applied: AtomicBool,
@@ -187,7 +151,8 @@ impl Partitions {
         let limits = &config.limits;
         let read_pool = ReadPool::start(limits.read_threads, limits.read_queue_max)?;
         let mut directories = Vec::new();
-        let placed = where_copies_are(&data).map_err(std::io::Error::other)?;
+        let Placed { directories: placed, in_doubt, left } =
+            where_copies_are(&data, &config.given_up).map_err(std::io::Error::other)?;
         for (place, data) in data.into_iter().enumerate() {
             let queue = Arc::new(EventQueue::new(limits.queue));
             let health = Arc::new(DiskHealth::new());
@@ -219,8 +184,8 @@ impl Partitions {
             directories,
             read_pool,
             copies,
-            placed: Mutex::new(placed.directories),
-            in_doubt: Mutex::new(placed.in_doubt),
+            placed: Mutex::new(placed),
+            in_doubt: Mutex::new(in_doubt),
             offline: Mutex::default(),
             damaged: Mutex::default(),
             lost_missed,
@@ -228,6 +193,7 @@ impl Partitions {
             late: open::Late::default(),
             aside: Mutex::new(aside),
             moves: Arc::default(),
+            left: left::Left::of(left),
             healthy,
             has_applied: AtomicBool::new(false),
             cleaner,

@@ -9,6 +9,7 @@ mod drop_tests;
 #[path = "registry/moves_tests.rs"]
 mod moves_tests;
 
+use crate::disk::scrub::ScrubLimits;
 use crate::partition::stalling_disk::StallingDisk;
 use crate::partition::{ProduceOutcome, ValidBatch};
 use crate::test_node::{live_node, topic, topic_id};
@@ -107,6 +108,7 @@ impl World {
                 .iter()
                 .map(|path| OfflineDirectory { path: path.into(), reason: "it is damaged".into() })
                 .collect(),
+            given_up: Vec::new(),
             replaces_lost_disk,
         };
         let partitions = Partitions::start(config, data).unwrap();

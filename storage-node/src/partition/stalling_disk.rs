@@ -21,6 +21,8 @@ struct Held {
     text: Option<String>,
     /// Reads wait too.
     reads: bool,
+    /// It must be all of the path.
+    is_whole: bool,
     waiting: usize,
 }
 
@@ -31,7 +33,12 @@ impl Gate {
 
     fn pass_if(&self, path: &str, waits: impl Fn(&Held) -> bool) {
         let mut held = self.held.lock();
-        while waits(&held) && held.text.as_ref().is_some_and(|text| path.contains(text)) {
+        let is_held = |held: &Held| match &held.text {
+            Some(text) if held.is_whole => path == text,
+            Some(text) => path.contains(text),
+            None => false,
+        };
+        while waits(&held) && is_held(&held) {
             held.waiting += 1;
             self.opened.wait(&mut held);
             held.waiting -= 1;
@@ -58,7 +65,14 @@ impl StallingDisk {
 
     /// From now on, syncs and removals of files and lists of directories whose path contains `text` wait.
     pub(crate) fn stall(&self, text: &str) {
-        self.gate.held.lock().text = Some(text.to_owned());
+        let mut held = self.gate.held.lock();
+        (held.text, held.is_whole) = (Some(text.to_owned()), false);
+    }
+
+    /// The same for what has this very path.
+    pub(crate) fn stall_only(&self, path: &str) {
+        let mut held = self.gate.held.lock();
+        (held.text, held.is_whole) = (Some(path.to_owned()), true);
     }
 
     /// The same, and reads of such files.

@@ -184,6 +184,7 @@ impl Node {
             cleaner_metrics: crate::disk::cleaner::CleanerMetrics::default(),
             replication,
             offline: Vec::new(),
+            given_up: Vec::new(),
             replaces_lost_disk: false,
         };
         let partitions = Partitions::start(config, vec![data]).expect("threads can be started");

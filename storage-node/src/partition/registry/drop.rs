@@ -37,6 +37,7 @@ impl Partitions {
         self.damaged.lock().remove(&id);
         self.retries.forget(id);
         self.moves.cancel(id);
+        self.drop_left(id).await;
         let mut from = Vec::with_capacity(places.len());
         for place in places {
             let (done, dropped) = oneshot::channel();

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
-use log_engine::{DataDir, DetachedLog, LogMove, MoveError};
+use log_engine::{DataDir, LogMove, MoveError};
 use parking_lot::Mutex;
 use proto_types::ids::{Millis, Offset, TopicPartition};
 use storage_node_core::Standing;
@@ -24,8 +24,8 @@ use super::{Copy, Lookup, Partitions};
 use crate::disk::event::{ClosedLog, DropCopy, Event};
 use crate::partition::PartitionHandle;
 
-/// Most bytes that are copied while a log is closed: a second of a disk.
-const CLOSED_BYTES_MAX: u64 = 64 << 20;
+/// Most bytes that are copied while a log is closed, and changes of the metadata wait: a fraction of a second of a disk.
+const CLOSED_BYTES_MAX: u64 = 16 << 20;
 
 /// Moves that were asked for and are not over; never more than there are copies.
 #[derive(Debug, Default)]
@@ -67,8 +67,8 @@ impl std::fmt::Debug for CopiedMove {
 
 /// What came of the last step of a move.
 pub(crate) enum Closing {
-    /// The copy is in its new place, open if it can be opened. The files of the old one, if they are not gone.
-    Moved(Option<DetachedLog>),
+    /// The copy is in its new place, open if it can be opened.
+    Moved,
     /// It cannot be closed as yet, or too much is left.
     NotYet(LogMove),
     /// The copy is where it was.
@@ -111,8 +111,17 @@ impl AskedMove {
 impl Moves {
     /// Another move of the same copy ends; the same one goes on.
     fn ask(&self, id: TopicPartition, target: usize) {
+        self.put(id, target, |before| before.is_none_or(|before| before.target != target));
+    }
+
+    /// The same, unless another move of the copy was asked for, or the node is stopping.
+    fn ask_back(&self, id: TopicPartition, target: usize) {
+        self.put(id, target, |before| before.is_none() && !self.stopping.load(Ordering::Acquire));
+    }
+
+    fn put(&self, id: TopicPartition, target: usize, may: impl FnOnce(Option<&Arc<AskedMove>>) -> bool) {
         let mut asked = self.asked.lock();
-        if asked.get(&id).is_some_and(|asked| asked.target == target) {
+        if !may(asked.get(&id)) {
             return;
         }
         let number = self.next_number.fetch_add(1, Ordering::Relaxed);
@@ -203,6 +212,11 @@ impl Partitions {
             }
             Lookup::Open(handle) if handle.directory() == target => {
                 self.moves.cancel(id);
+                // The last step of a move may have come to its end meanwhile.
+                match self.get(id) {
+                    Lookup::Open(handle) if handle.directory() != target => self.moves.ask(id, target),
+                    Lookup::Open(_) | Lookup::Failed | Lookup::Absent => {}
+                }
                 Ok(())
             }
             Lookup::Open(_) => {
@@ -285,10 +299,14 @@ impl Partitions {
             Ok((Ok(left), _)) => {
                 self.placed.lock().insert(asked.id, asked.target);
                 self.retries.on_moved(asked.id, Offset(handle.reader().end()));
-                Closing::Moved(left)
+                self.left.keep(asked.id, left);
+                Closing::Moved
             }
             Ok((Err(MoveError::TooMuchLeft { .. }), moving)) => Closing::NotYet(moving),
-            Ok((Err(error @ MoveError::InDoubt(_)), _)) => Closing::Lost(error.to_string()),
+            Ok((Err(error @ MoveError::InDoubt(_)), _)) => {
+                self.left.doubt(asked.id, asked.target);
+                Closing::Lost(error.to_string())
+            }
             Ok((Err(error), moving)) => Closing::Failed(moving, error),
             Err(error) => Closing::Lost(error.to_string()),
         };
@@ -297,10 +315,14 @@ impl Partitions {
                 self.retries.forget(asked.id);
                 self.copies.write().insert(asked.id, Copy::Failed);
             }
-            Closing::Moved(_) | Closing::NotYet(_) | Closing::Failed(..) => {
+            Closing::Moved | Closing::NotYet(_) | Closing::Failed(..) => {
                 let opening = self.begin_open(image, &local).await;
                 self.take_opened(std::iter::once(opening).collect()).await;
             }
+        }
+        if matches!(closing, Closing::Moved) && asked.is_cancelled() {
+            // It could not be stopped any more: who has asked for the old place meanwhile gets the copy back.
+            self.moves.ask_back(asked.id, handle.directory());
         }
         // The mover may have been ended.
         drop(reply.send(closing));

@@ -7,6 +7,7 @@ use crate::published_image::PublishedImage;
 use proto_types::controller_api::{ControllerReply, ControllerRequest};
 use proto_types::ids::BrokerEpoch;
 use quic_transport::BoxFuture;
+use std::path::PathBuf;
 
 /// The paths of the two directories.
 const PATHS: [&str; 2] = ["data", "more-data"];
@@ -42,9 +43,12 @@ impl Moving {
     }
 
     async fn with(disk: &Arc<SimDisk>, changes: &[MetadataChange]) -> Self {
-        let mut limits = PartitionLimits::default();
+        Self::over(Arc::clone(disk) as Arc<dyn Disk>, PartitionLimits::default(), changes).await
+    }
+
+    async fn over(disk: Arc<dyn Disk>, mut limits: PartitionLimits, changes: &[MetadataChange]) -> Self {
         limits.housekeeping.reserve_bytes = 0;
-        let mut world = World::start_in(Arc::clone(disk) as Arc<dyn Disk>, 2, limits);
+        let mut world = World::start_in(disk, 2, limits);
         world.apply(changes).await;
         let published = Arc::new(PublishedImage::default());
         published.publish(world.image.clone());
@@ -87,9 +91,7 @@ impl Moving {
 
     /// The directories that have a folder of the copy.
     fn folders(&self, disk: &SimDisk) -> Vec<usize> {
-        let name = crate::disk::log_thread::log_name(Self::id()).to_string();
-        let has = |path: &str| disk.list(Path::new(path)).unwrap().iter().any(|e| e.name.starts_with(&name));
-        (0..2).filter(|&at| has(PATHS[at])).collect()
+        folders_of(Self::id(), disk)
     }
 
     /// Appends until it is committed, whoever refuses meanwhile; the offset.
@@ -110,6 +112,12 @@ impl Moving {
         }
         self.world.partitions.close().await;
     }
+}
+
+fn folders_of(id: TopicPartition, disk: &SimDisk) -> Vec<usize> {
+    let name = crate::disk::log_thread::log_name(id).to_string();
+    let has = |path: &str| disk.list(Path::new(path)).unwrap().iter().any(|e| e.name.starts_with(&name));
+    (0..2).filter(|&at| has(PATHS[at])).collect()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -260,29 +268,142 @@ async fn a_move_to_a_directory_that_has_failed_meanwhile_ends() {
     moving.close().await;
 }
 
-#[tokio::test]
-async fn a_moved_copy_that_cannot_be_opened_keeps_its_old_files_and_may_lead_when_it_is_open() {
-    let disk = SimDisk::new(5);
-    let mut moving = Moving::open(&disk, 1).await;
+/// A copy of 20 records that was moved and could not be opened in its new place; where it was, and its old files.
+async fn moved_and_not_open(disk: &Arc<SimDisk>) -> (Moving, usize, PathBuf) {
+    let moving = Moving::open(disk, 1).await;
     for sequence in 0..20 {
         moving.append(7, sequence).await;
+    }
+    if moving.place() != 0 {
+        moving.ask(0);
+        eventually("it has moved", || moving.folders(disk) == [0]).await;
+        moving.ended().await;
     }
     let here = moving.place();
     let name = crate::disk::log_thread::log_name(Moving::id());
     disk.inject(SimFault::Read(format!("{}/{name}/leader-epoch-checkpoint", PATHS[1 - here])));
     moving.ask(1 - here);
     moving.ended().await;
+    assert!(matches!(moving.world.partitions.get(Moving::id()), Lookup::Failed));
+    let target = moving.world.partitions.directories().nth(1 - here).unwrap().directory_id();
+    let old = Path::new(PATHS[here]).join(format!("{name}.moved-to.{target}"));
+    assert!(disk.list(&old).unwrap().iter().any(|entry| entry.name.ends_with(".log")));
+    (moving, here, old)
+}
+
+#[tokio::test]
+async fn a_moved_copy_that_cannot_be_opened_keeps_its_old_files_and_may_lead_when_it_is_open() {
+    let disk = SimDisk::new(5);
+    let (mut moving, here, _) = moved_and_not_open(&disk).await;
     let partitions = Arc::clone(&moving.world.partitions);
-    assert!(matches!(partitions.get(Moving::id()), Lookup::Failed));
-    let kept = Path::new(PATHS[here]).join(format!("{name}.kept"));
-    assert!(disk.list(&kept).unwrap().iter().any(|entry| entry.name.ends_with(".log")));
     // It has all that anybody has, also if others are to follow it by now.
     let mut state = Arc::unwrap_or_clone(Arc::clone(moving.world.image.partition(Moving::id()).unwrap()));
     state.replicas.push(NodeId(2));
     state.partition_epoch = PartitionEpoch(100);
     moving.world.apply(&[MetadataChange::PartitionSet { partition: Moving::id(), state }]).await;
+    assert_eq!(moving.folders(&disk), [0, 1]);
     partitions.reopen_due(&moving.world.image, Millis(i64::MAX)).await;
     assert_eq!((moving.place(), moving.world.handle(0).reader().end()), (1 - here, 20));
     assert_eq!(moving.world.handle(0).view().standing, Standing::Leader, "in the epoch that it led before");
+    eventually("the old files are gone", || moving.folders(&disk) == [1 - here]).await;
+    moving.close().await;
+}
+
+/// The node starts again, at first without the directory that has the copy, which nobody speaks of.
+#[tokio::test]
+async fn a_copy_that_was_moved_to_a_directory_that_is_away_is_not_made_anew() {
+    let disk = SimDisk::new(5);
+    let (moving, here, old) = moved_and_not_open(&disk).await;
+    moving.close().await;
+    disk.restart();
+    let files = disk.list(&old).unwrap().len();
+    let mut world = World::start_in(Arc::clone(&disk) as Arc<dyn Disk>, 1, PartitionLimits::default());
+    world.apply(&World::first_changes(2, &[])).await;
+    world.partitions.reopen_due(&world.image, Millis(i64::MAX)).await;
+    assert!(matches!(world.partitions.get(Moving::id()), Lookup::Failed));
+    assert_eq!(world.partitions.damaged(), [], "it does not begin anew");
+    let names: Vec<_> = disk.list(Path::new(PATHS[here])).unwrap().into_iter().map(|e| e.name).collect();
+    assert!(!names.contains(&crate::disk::log_thread::log_name(Moving::id()).to_string()), "{names:?}");
+    assert_eq!(disk.list(&old).unwrap().len(), files);
+    world.partitions.close().await;
+    drop(world);
+    disk.restart();
+    let moving = Moving::open(&disk, 3).await;
+    assert_eq!((moving.place(), moving.world.read(0).len()), (1 - here, 20));
+    eventually("the old files are gone", || moving.folders(&disk) == [1 - here]).await;
+    moving.close().await;
+}
+
+#[tokio::test]
+async fn a_topic_that_is_deleted_takes_the_old_files_with_it() {
+    let deleted = MetadataChange::TopicDeleted { topic: topic_id(1) };
+    let disk = SimDisk::new(5);
+    let (mut moving, ..) = moved_and_not_open(&disk).await;
+    moving.world.apply(std::slice::from_ref(&deleted)).await;
+    eventually("nothing is left", || moving.folders(&disk).is_empty()).await;
+    moving.close().await;
+
+    // Nobody knows where it is.
+    let disk = SimDisk::new(5);
+    let mut moving = Moving::open(&disk, 1).await;
+    moving.append(7, 0).await;
+    disk.inject(SimFault::SyncDirAfterRename(".moving".into()));
+    moving.ask(1 - moving.place());
+    moving.ended().await;
+    assert!(matches!(moving.world.partitions.get(Moving::id()), Lookup::Failed));
+    assert_eq!(moving.folders(&disk), [0, 1]);
+    moving.world.apply(&[deleted]).await;
+    eventually("nothing is left", || moving.folders(&disk).is_empty()).await;
+    moving.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_moved_copy_that_takes_long_to_open_holds_up_no_other_move() {
+    let disk = SimDisk::new(5);
+    let stalling = StallingDisk::over(Arc::clone(&disk) as Arc<dyn Disk>);
+    let limits = PartitionLimits { open_wait_ms: 100, ..PartitionLimits::default() };
+    let changes = World::first_changes(1, &[]);
+    let moving = Moving::over(Arc::clone(&stalling) as Arc<dyn Disk>, limits, &changes).await;
+    moving.append(7, 0).await;
+    let (here, partitions) = (moving.place(), Arc::clone(&moving.world.partitions));
+    let name = crate::disk::log_thread::log_name(Moving::id());
+    stalling.stall_only(&format!("{}/{name}", PATHS[1 - here]));
+    moving.ask(1 - here);
+    moving.ended().await;
+    assert!(partitions.is_late(Moving::id()));
+    let other = topic_partition(topic_id(1), 1);
+    let target = 1 - moving.world.handle(1).directory();
+    partitions.move_copy(other, PATHS[target]).unwrap();
+    moving.ended().await;
+    assert_eq!((moving.world.handle(1).directory(), moving.folders(&disk)), (target, vec![0, 1]));
+    eventually("its old files are gone", || folders_of(other, &disk) == [target]).await;
+    stalling.release();
+    let end = partitions.late_end().await;
+    partitions.take_late(&moving.world.image, end).await;
+    assert_eq!(moving.place(), 1 - here);
+    eventually("the old files are gone", || moving.folders(&disk) == [1 - here]).await;
+    moving.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_asks_for_the_old_place_during_the_last_step_gets_the_copy_back() {
+    let disk = SimDisk::new(5);
+    let stalling = StallingDisk::over(Arc::clone(&disk) as Arc<dyn Disk>);
+    let changes = World::first_changes(1, &[]);
+    let disks = Arc::clone(&stalling) as Arc<dyn Disk>;
+    let moving = Moving::over(disks, PartitionLimits::default(), &changes).await;
+    moving.append(7, 0).await;
+    let here = moving.place();
+    // It is written when all is copied, before the copy gets its name.
+    stalling.stall(&format!("{}/flushed-ends", PATHS[1 - here]));
+    moving.ask(1 - here);
+    eventually("the last step is under way", || stalling.waiting() > 0).await;
+    moving.ask(here);
+    moving.ended().await;
+    assert_eq!(moving.folders(&disk), [0, 1]);
+    stalling.release();
+    eventually("it has come back", || moving.folders(&disk) == [here]).await;
+    moving.ended().await;
+    assert_eq!((moving.place(), moving.append(7, 1).await), (here, 1));
     moving.close().await;
 }

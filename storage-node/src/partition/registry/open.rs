@@ -114,6 +114,7 @@ impl Partitions {
     fn take(&self, OpenEnd { id, settings, result }: OpenEnd) {
         let copy = match result {
             Some(Ok(handle)) => {
+                self.remove_left(id);
                 if self.retries.on_opened(id, Offset(handle.reader().end())) {
                     tracing::info!(partition = %id, topic = %settings.topic_name, "the log could be opened now");
                     self.config.metrics.on_copy_reopened();
