@@ -79,6 +79,15 @@ pub(super) const NO_AUTO_CREATE: Suite = Suite {
     ..CLASSIC
 };
 
+/// Consumers of the newer protocol of groups (KIP-848).
+pub(super) const CONSUMER: Suite = Suite {
+    name: "librdkafka-consumer",
+    // The longest takes 284 s with Kafka. Until there is that protocol, many wait until they give up.
+    limit: Duration::from_secs(400),
+    command: |test, bootstrap| command(CONSUMER.name, test, bootstrap, "consumer", &[]),
+    ..CLASSIC
+};
+
 /// Kafka's default. Some tests count rebalances, and want all members in the first.
 const WAIT_FOR_MEMBERS: (&str, &str) = ("group.initial.rebalance.delay.ms", "3000");
 

@@ -76,6 +76,7 @@ pub(super) const SUITES: &[Suite] = &[
     librdkafka::IDEMPOTENT,
     librdkafka::THREE_NODES,
     librdkafka::NO_AUTO_CREATE,
+    librdkafka::CONSUMER,
     franz_go::SUITE,
     franz_go::CHAOS,
     sarama::SUITE,
