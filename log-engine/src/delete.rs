@@ -140,17 +140,43 @@ impl DetachedSegments {
 pub struct DetachedLog {
     data: DataDir,
     doomed: PathBuf,
+    /// The log was moved to another directory: until its files go it could come back, with what is noted of it here.
+    moved: Option<LogName>,
 }
 
 impl DetachedLog {
     pub(crate) fn new(data: DataDir, doomed: PathBuf) -> DetachedLog {
-        DetachedLog { data, doomed }
+        DetachedLog { data, doomed, moved: None }
+    }
+
+    /// The files in its old place of a log that was moved away.
+    pub(crate) fn moved(data: DataDir, name: LogName, doomed: PathBuf) -> DetachedLog {
+        DetachedLog { data, doomed, moved: Some(name) }
     }
 
     /// Removes the files. Waits for the device.
-    pub fn remove_files(self) -> Result<(), FileError> {
+    pub fn remove_files(mut self) -> Result<(), FileError> {
+        if let Some(name) = self.moved {
+            self.give_up(name)?;
+        }
         remove_dir_and_files(&**self.data.disk(), &self.doomed)?;
         self.data.ends().write()?;
         self.data.ends().sync()
+    }
+
+    /// From here on no start takes the files of a log that was moved away for the log again, not even half of them. What is noted
+    /// goes first: as long as they have their name no log is made here that something could be noted of.
+    fn give_up(&mut self, name: LogName) -> Result<(), FileError> {
+        let (disk, above) = (self.data.disk(), self.data.path());
+        // It may have come back since.
+        if !self.data.list()?.contains(&name) {
+            self.data.forget_records(name)?;
+        }
+        let doomed = above.join(format!("{name}{DELETED_SUFFIX}"));
+        remove_dir_and_files(&**disk, &doomed)?;
+        disk.rename(&self.doomed, &doomed).map_err(|e| FileError::new("rename", &self.doomed, e))?;
+        disk.sync_dir(above).map_err(|e| FileError::new("sync", above, e))?;
+        self.doomed = doomed;
+        Ok(())
     }
 }

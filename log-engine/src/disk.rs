@@ -13,7 +13,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 pub use real::RealDisk;
-pub use sim::{SimDisk, SimFault};
+pub use sim::{CrashChoices, SimDisk, SimFault};
 
 /// How a file is opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

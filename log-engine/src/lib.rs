@@ -70,7 +70,8 @@ pub use config::{DESCRIPTORS_MAX_DEFAULT, FlusherConfig, LogConfig};
 pub use data_dir::{DataDir, DataDirOptions};
 pub use delete::{DetachedLog, DetachedSegments};
 pub use disk::{
-    DirEntry, Disk, DiskFile, DiskSpace, FileSystem, LockGuard, OpenMode, RealDisk, SimDisk, SimFault,
+    CrashChoices, DirEntry, Disk, DiskFile, DiskSpace, FileSystem, LockGuard, OpenMode, RealDisk, SimDisk,
+    SimFault,
 };
 pub use error::{
     AppendError, CompactionError, DataDirError, FileError, FlushError, LogError, MoveError, OpenError,

@@ -320,7 +320,7 @@ impl LogMove {
         self.carry_out(closed, plan, pace)?;
         self.is_noted = true;
         match self.take_over_records(record).map_err(MoveError::from).and_then(|()| self.commit()) {
-            Ok(moved) => Ok(self.forget_source(moved)),
+            Ok(moved) => Ok(DetachedLog::moved(self.source.clone(), self.name, moved)),
             Err(error @ MoveError::InDoubt(_)) => Err(error),
             Err(error) => {
                 // At once: a log of this name that is made here from now on would be taken for a damaged one.
@@ -496,14 +496,6 @@ impl LogMove {
             tracing::warn!(log = %self.name, error = %second, "a data directory could not be synced");
         }
         MoveError::Io(error)
-    }
-
-    /// The target has the log.
-    fn forget_source(&self, moved: PathBuf) -> DetachedLog {
-        if let Err(error) = self.source.forget_records(self.name) {
-            tracing::warn!(log = %self.name, %error, "what its old place notes of a moved log is forgotten later");
-        }
-        DetachedLog::new(self.source.clone(), moved)
     }
 
     /// Removes what was copied, and what this move has noted of the log; not what is known of another that was made in the

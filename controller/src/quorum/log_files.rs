@@ -416,9 +416,12 @@ fn open_voted(
         return open_slots(disk, &path, DiskKind::Voted);
     }
     let term = vote.map_or(0, |vote| vote.term);
-    let file = SlotFile::create(disk, &path, &seal(DiskKind::Voted, &term))?;
+    // Under its name it is whole: else a crash here would end every start.
+    let new = root.join("voted.new");
+    drop(SlotFile::create(disk, &new, &seal(DiskKind::Voted, &term))?);
+    disk.rename(&new, &path).at("rename", &new)?;
     sync_directory(disk, root)?;
-    Ok((file, term))
+    open_slots(disk, &path, DiskKind::Voted)
 }
 
 /// The log's files in order of first index.

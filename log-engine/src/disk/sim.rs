@@ -5,6 +5,7 @@
 //! the seed. A failed sync drops the dirty pages: the cache still shows them, the device never gets them, and only
 //! handles that were open at the time hear of it, once. The same seed and the same calls give the same disk.
 
+mod choices;
 mod state;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,6 +15,7 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 
+pub use choices::CrashChoices;
 use state::{FileOp, Node, SimInode, State, is_root};
 
 use super::{DirEntry, Disk, DiskFile, DiskSpace, FileSystem, LockGuard, OpenMode};
@@ -69,6 +71,7 @@ impl SimDisk {
     pub fn new(seed: u64) -> Arc<SimDisk> {
         let state = State {
             random: seed,
+            choices: None,
             files: BTreeMap::new(),
             names: BTreeMap::new(),
             durable_names: BTreeMap::new(),
@@ -105,6 +108,14 @@ impl SimDisk {
     /// Power off (if it is not yet) and on again: what was not synced survives by chance. Older handles are dead.
     pub fn restart(&self) {
         self.state.lock().restart(true);
+    }
+
+    /// The same, but of what was not synced those survive that `choices` say, which it answers when all are settled.
+    pub fn restart_choosing(&self, choices: CrashChoices) -> CrashChoices {
+        let mut state = self.state.lock();
+        state.choices = Some(choices);
+        state.restart(true);
+        state.choices.take().unwrap_or_default()
     }
 
     /// The process died but the machine did not: everything that was written is still there, synced or not.

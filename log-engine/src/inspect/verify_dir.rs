@@ -12,7 +12,7 @@ use crate::disk::Disk;
 use crate::error::{DataDirError, FileError};
 use crate::flushed_ends;
 use crate::lost_disk::{REPLACES_LOST_DISK, lost_disk_note};
-use crate::siblings;
+use crate::{relocate, siblings};
 
 /// Files that nobody else has in a directory of logs; Kafka has some of the others.
 const OURS: [&str; 4] =
@@ -85,8 +85,11 @@ impl VerifyDir<'_> {
                 format!("{} records at its end are torn: of their logs, those before count", stored.torn);
             self.find(Severity::Note, NAME, reason);
         }
+        // A log that was moved away is known until its old files go.
+        let moved: Vec<LogName> =
+            relocate::moved_away(self.disk, self.dir)?.iter().map(|away| away.name).collect();
         for (log, end) in &stored.ends {
-            if !self.logs.contains(log) {
+            if !self.logs.contains(log) && !moved.contains(log) {
                 let reason = format!("the log is missing: it was on disk up to offset {}", end.end);
                 self.find(Severity::Damage, &log.to_string(), reason);
             }

@@ -147,7 +147,11 @@ impl Settling<'_> {
             match is_here {
                 // Nothing is left of what went back.
                 true if self.directories[place].disk().list(&files).is_err() => {}
-                true => settled.left.extend(self.forget(place, away).map(|left| (name, left))),
+                true => {
+                    tracing::info!(log = %name, path = %files.display(), "a log was moved: its old files go when it is open");
+                    let data = self.directories[place].clone();
+                    settled.left.push((name, DetachedLog::moved(data, name, files)));
+                }
                 false => {
                     tracing::error!(
                         log = %name, path = %files.display(), directory = %away.to,
@@ -174,9 +178,13 @@ impl Settling<'_> {
         may_be.next().copied().filter(|_| may_be.next().is_none())
     }
 
+    /// Whether no directory can have the log that is not looked at now. It may have moved on from where it was moved to.
     fn may_go_back(&self, away: MovedAway) -> bool {
-        let is_open = self.directories.iter().any(|data| data.directory_id() == away.to);
-        is_open || self.given_up.contains(&away.to)
+        let is_looked_at = |id: &Uuid| {
+            self.directories.iter().any(|data| data.directory_id() == *id) || self.given_up.contains(id)
+        };
+        let mut siblings = self.directories.iter().flat_map(DataDir::siblings);
+        is_looked_at(&away.to) && siblings.all(|(id, _)| is_looked_at(&id))
     }
 
     fn put_back(&self, place: usize, away: MovedAway) -> bool {
@@ -192,21 +200,6 @@ impl Settling<'_> {
             tracing::warn!(log = %name, %error, "a data directory could not be synced");
         }
         true
-    }
-
-    /// The log is elsewhere: what is left of it here, if nothing is noted of it any more.
-    fn forget(&self, place: usize, away: MovedAway) -> Option<DetachedLog> {
-        let (data, name) = (&self.directories[place], away.name);
-        // It may have come back since: then that is noted.
-        if !self.lists[place].contains(&name)
-            && let Err(error) = data.forget_records(name)
-        {
-            tracing::error!(log = %name, %error, "what a move left stays until the next start");
-            return None;
-        }
-        let files = away.path_in(data.path());
-        tracing::info!(log = %name, path = %files.display(), "a log was moved: its old files go when it is open");
-        Some(DetachedLog::new(data.clone(), files))
     }
 }
 

@@ -5,12 +5,15 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::SimFault;
+use super::choices::CrashChoices;
 
 /// Grain at which an unsynced write may survive a power cut, in bytes.
 const SECTOR: u64 = 512;
 
 pub(super) struct State {
     pub(super) random: u64,
+    /// What survives is not left to chance.
+    pub(super) choices: Option<CrashChoices>,
     pub(super) files: BTreeMap<u64, SimInode>,
     pub(super) names: BTreeMap<PathBuf, Node>,
     pub(super) durable_names: BTreeMap<PathBuf, Node>,
@@ -74,6 +77,14 @@ impl State {
 
     pub(super) fn chance(&mut self, percent: u64) -> bool {
         self.random() % 100 < percent
+    }
+
+    /// Whether something that no sync covers survives a power cut.
+    fn survives(&mut self, percent: u64) -> bool {
+        match &mut self.choices {
+            Some(choices) => choices.survives(),
+            None => self.chance(percent),
+        }
     }
 
     pub(super) fn check_power(&self) -> io::Result<()> {
@@ -191,7 +202,7 @@ impl State {
             let Some(mut file) = self.files.remove(&inode) else { continue };
             for op in std::mem::take(&mut file.unsynced) {
                 match op {
-                    FileOp::SetLen(_) if self.chance(percent) => op.apply(&mut file.durable),
+                    FileOp::SetLen(_) if self.survives(percent) => op.apply(&mut file.durable),
                     FileOp::SetLen(_) => {}
                     FileOp::Write { offset, bytes } => {
                         self.settle_write(&mut file.durable, offset, &bytes, percent);
@@ -199,7 +210,7 @@ impl State {
                 }
             }
             // A journal may know the new length though the data never came.
-            if file.durable.len() < file.cached.len() && self.chance(percent / 4) {
+            if file.durable.len() < file.cached.len() && self.survives(percent / 4) {
                 file.durable.resize(file.cached.len(), 0);
             }
             file.cached = file.durable.clone();
@@ -213,7 +224,7 @@ impl State {
             let position = offset + at as u64;
             let sector_end = (position / SECTOR + 1) * SECTOR;
             let end = bytes.len().min(at + (sector_end - position) as usize);
-            if self.chance(percent) {
+            if self.survives(percent) {
                 FileOp::Write { offset: position, bytes: bytes[at..end].to_vec() }.apply(durable);
             }
             at = end;
@@ -223,7 +234,7 @@ impl State {
     pub(super) fn settle_names(&mut self) {
         let percent = [0, 50, 100][(self.random() % 3) as usize];
         for op in std::mem::take(&mut self.name_ops) {
-            if self.chance(percent) {
+            if self.survives(percent) {
                 self.apply_name_op(op);
             }
         }
