@@ -35,7 +35,7 @@ pub(crate) struct Args {
     #[arg(long, default_value_t = 10)]
     segments: usize,
     /// KiB of each segment, one measurement for each.
-    #[arg(long, value_delimiter = ',', default_value = "16,64,256")]
+    #[arg(long, value_delimiter = ',', default_value = "64,256,1024")]
     segment_kib: Vec<usize>,
     /// Starts of each kind.
     #[arg(long, default_value_t = 3)]
