@@ -203,8 +203,8 @@ impl World {
             Pick::Segment(suffix, nth) => with(suffix)[nth].clone(),
             // At the end of a segment.
             Pick::Compacted("snapshot") => {
-                let logs = within(dir_of(COMPACTED), "log").into_iter().skip(1);
-                let mut snapshots = logs.map(|path| path.with_extension("snapshot"));
+                let logs = within(dir_of(COMPACTED), "log");
+                let mut snapshots = logs[1..].iter().map(|path| path.with_extension("snapshot"));
                 snapshots.find(|path| self.disk.open(path, OpenMode::Read).is_ok()).unwrap()
             }
             Pick::Compacted(suffix) | Pick::Unfinished(suffix) => {
