@@ -74,7 +74,7 @@ pub(super) struct Member {
     log: Client,
     id: Str,
     leaving: bool,
-    /// The last generation before this one, and what was committed in it.
+    /// The generation of the last hold, and what was committed in it.
     past: Option<(i32, Offsets)>,
 }
 
@@ -198,7 +198,9 @@ impl Member {
     /// Works in one generation until that is over.
     async fn hold(&mut self, share: &Share) {
         self.ledger.holds(self.number, &self.id, share.generation, &share.partitions);
-        if let Some((generation, positions)) = self.past.take() {
+        // A coordinator that dies in the middle of a rebalance leaves the generation before it, which goes on.
+        if let Some((generation, positions)) = self.past.take().filter(|(past, _)| *past != share.generation)
+        {
             self.commit_in_the_past(generation, &positions).await;
         }
         let (mut positions, mut heartbeat_due) = (None, Duration::ZERO);
