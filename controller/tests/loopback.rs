@@ -31,10 +31,8 @@ fn config(id: u64, listen: SocketAddr, voters: &[(u64, SocketAddr)], data_dir: &
         voters: voters.iter().map(|(id, at)| Voter { id: *id, address: at.to_string() }).collect(),
         ..Config::default()
     };
-    if std::env::var_os("CI").is_some() {
-        config.raft.election_min_ms *= 3;
-        config.raft.election_max_ms *= 3;
-    }
+    config.raft.election_min_ms = 1_000;
+    config.raft.election_max_ms = 1_800;
     config
 }
 
@@ -42,8 +40,10 @@ fn any_port() -> SocketAddr {
     SocketAddr::from((Ipv4Addr::LOCALHOST, 0))
 }
 
-fn free_port() -> SocketAddr {
-    UdpSocket::bind(any_port()).and_then(|socket| socket.local_addr()).expect("loopback has free ports")
+/// Different ones: each is held until all are chosen.
+fn free_ports<const COUNT: usize>() -> [SocketAddr; COUNT] {
+    let held = [(); COUNT].map(|()| UdpSocket::bind(any_port()).expect("loopback has free ports"));
+    held.each_ref().map(|socket| socket.local_addr().expect("bound"))
 }
 
 async fn start_one(cluster: &TestCluster, config: Config) -> ControllerHandle {
@@ -115,7 +115,7 @@ async fn one_controller_serves_nodes_and_nobody_else() {
 async fn three_controllers_hand_over_when_the_leader_stops() {
     let cluster = TestCluster::new(CLUSTER);
     let dirs: Vec<_> = (0..3).map(|_| tempfile::tempdir().expect("temp dir")).collect();
-    let voters: Vec<(u64, SocketAddr)> = (1..=3).map(|id| (id, free_port())).collect();
+    let voters: Vec<(u64, SocketAddr)> = (1..).zip(free_ports::<3>()).collect();
     let mut running = Vec::new();
     for (id, address) in &voters {
         let dir = dirs[*id as usize - 1].path();

@@ -18,7 +18,7 @@ fn resident_bytes() -> usize {
 }
 
 /// Connections of this many clients are measured; both ends are in this process.
-const CONNECTIONS: usize = 400;
+const CONNECTIONS: usize = 200;
 
 async fn connect_all(door: &Door) -> Vec<Raw> {
     let mut connections = Vec::new();

@@ -64,6 +64,18 @@ impl Coordinator {
         }
     }
 
+    /// Beats until that is acknowledged; from when on the lease runs.
+    async fn last_lease(&self, controller: u64) -> Instant {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let from = Instant::now();
+            if self.beat(controller).await.is_some_and(|reply| !reply.fenced) {
+                return from;
+            }
+            assert!(from < deadline, "never acknowledged");
+        }
+    }
+
     async fn unfence(&self, controller: u64) {
         let deadline = Instant::now() + PATIENCE;
         while self.beat(controller).await.is_none_or(|reply| reply.fenced) {
@@ -101,6 +113,7 @@ fn all_owned_by(quorum: &Quorum, controller: u64, coordinator: &Coordinator) -> 
 async fn a_deposed_leader_extends_no_lease_of_a_coordinator() {
     let quorum = Quorum::start(3, |config| {
         config.timing.confirm_ms = 300;
+        config.sessions.session_ms = 4_000;
     })
     .await;
     let epoch = quorum.register(1).await;
@@ -115,9 +128,7 @@ async fn a_deposed_leader_extends_no_lease_of_a_coordinator() {
         .await;
     let epochs: Vec<_> = owners(&quorum, deposed).iter().map(|ownership| ownership.epoch).collect();
 
-    // The last acknowledgement that the old owner's lease can run from.
-    let lease_from = Instant::now();
-    assert!(old.beat(deposed).await.is_some_and(|reply| !reply.fenced), "it is acknowledged");
+    let lease_from = old.last_lease(deposed).await;
     let others: Vec<u64> = (1..=3).filter(|id| *id != deposed).collect();
     for other in &others {
         quorum.network.partition(address(deposed), address(*other));

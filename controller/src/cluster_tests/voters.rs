@@ -32,6 +32,14 @@ fn ids(members: &[VoterProgress]) -> Vec<u64> {
     members.iter().map(|member| member.id.0).collect()
 }
 
+/// Removes a voter. A request whose outcome was open is sent again, and finds it done.
+async fn removed(quorum: &Quorum, id: u64) {
+    match alter(quorum, remove(id)).await {
+        Ok(reply) => assert_eq!(reply, ControllerReply::VotersAltered),
+        again => assert_eq!(refusal(again).0, Reason::VoterNotFound),
+    }
+}
+
 impl Quorum {
     /// Starts one more controller, on an empty directory.
     async fn join(&mut self) -> u64 {
@@ -76,11 +84,7 @@ async fn a_dead_controller_is_replaced_by_a_new_one_with_a_new_id() {
     // The leader itself dies for good.
     let dead = quorum.leader().await;
     quorum.kill(dead).await;
-    // A request whose outcome was open is sent again, and finds it done.
-    match alter(&quorum, remove(dead)).await {
-        Ok(reply) => assert_eq!(reply, ControllerReply::VotersAltered),
-        again => assert_eq!(refusal(again).0, Reason::VoterNotFound),
-    }
+    removed(&quorum, dead).await;
     let new = quorum.join().await;
     assert_eq!(alter(&quorum, add(new)).await, Ok(ControllerReply::VotersAltered));
     assert_eq!(alter(&quorum, add(new)).await, Ok(ControllerReply::VotersAltered), "asking again is fine");
@@ -125,9 +129,9 @@ async fn one_controller_grows_to_three_and_the_first_one_leaves() {
     }
     quorum.all_list(&[1, 2, 3]).await;
     quorum.all_have_topic("before").await;
-    assert_eq!(quorum.leader().await, 1);
-    // A leader that is to leave hands over first; whoever asks is sent to the next one.
-    assert_eq!(alter(&quorum, remove(1)).await, Ok(ControllerReply::VotersAltered));
+    // It leads, unless it stood still for long. A leader that is to leave hands over first; whoever asks is sent to the next
+    // one.
+    removed(&quorum, 1).await;
     let handle = quorum.running[0].take().expect("running");
     let told = tokio::time::timeout(PATIENCE, handle.failed()).await.expect("it is told");
     assert!(told.contains("was removed from the quorum"), "{told}");
@@ -176,10 +180,12 @@ async fn what_would_break_the_quorum_is_refused() {
         assert!(Instant::now() < deadline, "nobody leads for long enough");
         let leader = quorum.leader().await;
         let peer = quorum.peer(leader);
-        let answer = peer.ask(MessageKind::Controller, &request, Duration::from_secs(2)).await;
+        let answer = peer.ask(MessageKind::Controller, &request, Duration::from_secs(5)).await;
         match answer.expect("the call itself works") {
             // It may have moved since, as one of two that are left was slow.
-            Err(ControllerError::NotLeader { .. }) => tokio::time::sleep(Duration::from_millis(20)).await,
+            Err(ControllerError::NotLeader { .. } | ControllerError::TimedOut) => {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
             answer => break answer,
         }
     };
@@ -241,14 +247,15 @@ async fn the_description_tells_how_far_each_one_is() {
         assert!(Instant::now() < deadline, "it never catches up: {described:?}");
         tokio::time::sleep(Duration::from_millis(20)).await;
     };
-    assert_eq!(described.leader, ControllerId(leader));
+    assert_ne!(described.leader, ControllerId(away));
     assert!(described.epoch > 0);
-    let state = quorum.running[leader as usize - 1].as_ref().expect("running").state();
+    let state = quorum.running[described.leader.0 as usize - 1].as_ref().expect("running").state();
     assert!(described.committed >= state.applied());
     for voter in &described.voters {
         assert_eq!(voter.address, address(voter.id.0).to_string());
-        let matched = voter.matched.expect("all were there once");
-        assert!(voter.id.0 != away || matched < described.committed, "it lags: {voter:?}");
+        // Whoever leads since has never heard from it.
+        let lags = voter.matched.is_none_or(|matched| matched < described.committed);
+        assert!(voter.id.0 != away || lags, "it lags: {voter:?}");
     }
     let lagging = |described: &QuorumDescription| {
         let voter = described.voters.iter().find(|voter| voter.id.0 == away).expect("listed").clone();

@@ -31,7 +31,8 @@ const READ_BYTES_MAX: usize = 4 << 20;
 
 pub(crate) enum Command<C: Environment> {
     SaveVote(Vote, oneshot::Sender<io::Result<()>>),
-    SaveCommitted(Option<LogId>, oneshot::Sender<io::Result<()>>),
+    /// Nobody waits for it: raft would stand still for the disk meanwhile, and all that it tells a start is where to begin.
+    SaveCommitted(Option<LogId>),
     Append(Vec<StoredLogId>, Vec<Vec<u8>>, IOFlushed<C>),
     Truncate(u64, oneshot::Sender<io::Result<()>>),
     Purge(LogId, oneshot::Sender<io::Result<()>>),
@@ -182,7 +183,7 @@ impl<C: Environment> RaftLogStorage<C> for LogStore<C> {
     }
 
     async fn save_committed(&mut self, committed: Option<LogId>) -> Result<(), io::Error> {
-        self.ask(|tx| Command::SaveCommitted(committed, tx)).await?;
+        self.reader.send(Command::SaveCommitted(committed)).await?;
         self.reader.shared.lock().committed = committed;
         Ok(())
     }
@@ -319,8 +320,9 @@ impl<C: Environment> Worker<C> {
         let files = &mut self.files;
         match command {
             Command::SaveVote(vote, reply) => answer(reply, files.save_vote((&vote).into())),
-            Command::SaveCommitted(committed, reply) => {
-                answer(reply, files.save_committed(committed.as_ref().map(Into::into)));
+            Command::SaveCommitted(committed) => {
+                // Where it fails, everything fails that comes after it.
+                let _logged = files.save_committed(committed.as_ref().map(Into::into)).map_err(logged);
             }
             Command::Append(ids, payloads, callback) => match files.append(&ids, &payloads) {
                 Ok(()) => self.unsynced.push(callback),

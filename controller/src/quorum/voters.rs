@@ -104,7 +104,7 @@ impl<C: Environment> Voters<C> {
     /// the controller is in the quorum no more. [`ControllerError::NotLeader`] may come after it was done, too: the next leader
     /// tells.
     pub(crate) async fn alter(&self, change: AlterVoters, patience: Duration) -> Result<(), ControllerError> {
-        let shared = &self.shared;
+        let (shared, begun) = (&self.shared, C::now());
         let Ok(_turn) = shared.changing.try_lock() else {
             return Err(rejected(
                 Reason::ChangeInProgress,
@@ -114,6 +114,7 @@ impl<C: Environment> Voters<C> {
         confirm_leadership(&shared.raft, shared.config.confirm).await?;
         // What earlier changes left: removed ids must be known before an id is judged.
         shared.settle().await?;
+        let patience = patience.saturating_sub(C::now() - begun);
         let change = async {
             match change {
                 AlterVoters::Add { id, address } => shared.add(id, address, patience).await,

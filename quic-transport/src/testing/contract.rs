@@ -18,7 +18,7 @@ use tokio::sync::Notify;
 /// Longer than any answer takes.
 const LONG: Duration = Duration::from_secs(20);
 /// Short enough to wait for.
-const SHORT: Duration = Duration::from_millis(150);
+const SHORT: Duration = Duration::from_secs(1);
 const ECHO: MessageKind = MessageKind::Controller;
 const ASK: MessageKind = MessageKind::RaftVote;
 const STREAM: MessageKind = MessageKind::MetadataFeed;

@@ -213,7 +213,7 @@ async fn while_transactions_end_no_answer_goes_above_its_last_stable_offset() {
         })
     };
     let all = async { tokio::join!(writer(1), writer(2), reader(), reader()) };
-    let (one, two, first, second) = tokio::time::timeout(Duration::from_secs(60), all).await.unwrap();
+    let (one, two, first, second) = tokio::time::timeout(Duration::from_secs(300), all).await.unwrap();
     one.unwrap();
     two.unwrap();
     let (first, second) = (first.unwrap(), second.unwrap());

@@ -361,7 +361,7 @@ async fn a_topic_that_is_deleted_takes_the_old_files_with_it() {
 async fn a_moved_copy_that_takes_long_to_open_holds_up_no_other_move() {
     let disk = SimDisk::new(5);
     let stalling = StallingDisk::over(Arc::clone(&disk) as Arc<dyn Disk>);
-    let limits = PartitionLimits { open_wait_ms: 100, ..PartitionLimits::default() };
+    let limits = PartitionLimits { open_wait_ms: 5_000, ..PartitionLimits::default() };
     let changes = World::first_changes(1, &[]);
     let moving = Moving::over(Arc::clone(&stalling) as Arc<dyn Disk>, limits, &changes).await;
     moving.append(7, 0).await;

@@ -96,7 +96,7 @@ async fn a_log_that_stands_still_when_it_is_opened_again_holds_up_no_other() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_late_copy_holds_up_neither_the_start_nor_the_metadata() {
     let (_, disk) = disk_with_records().await;
-    let limits = || PartitionLimits { open_wait_ms: 100, ..PartitionLimits::default() };
+    let limits = || PartitionLimits { open_wait_ms: 1_000, ..PartitionLimits::default() };
     let start = || World::start_in(Arc::clone(&disk) as Arc<dyn Disk>, 1, limits());
     let mut world = start();
     disk.stall(&id(0).to_string());
@@ -141,7 +141,7 @@ async fn a_late_copy_holds_up_neither_the_start_nor_the_metadata() {
 async fn a_late_copy_that_has_lost_records_does_not_lead_among_others() {
     let inner = SimDisk::new(1);
     let disk = StallingDisk::over(Arc::clone(&inner) as Arc<dyn Disk>);
-    let mut limits = PartitionLimits { open_wait_ms: 100, ..PartitionLimits::default() };
+    let mut limits = PartitionLimits { open_wait_ms: 1_000, ..PartitionLimits::default() };
     limits.housekeeping.reserve_bytes = 0;
     let mut world = World::open_with(Arc::clone(&disk) as Arc<dyn Disk>, 1, limits).await;
     let of = |leader, epoch| [alone_in_sync(leader, epoch)];
@@ -180,7 +180,7 @@ async fn a_new_copy_does_not_wait_for_old_ones_that_are_late() {
         let name = topic_partition(topic_id(2), n).to_string();
         inner.create_dir_all(&Path::new("data").join(name)).unwrap();
     }
-    let limits = PartitionLimits { open_wait_ms: 100, ..PartitionLimits::default() };
+    let limits = PartitionLimits { open_wait_ms: 5_000, ..PartitionLimits::default() };
     let mut world = World::start_in(Arc::clone(&disk) as Arc<dyn Disk>, 1, limits);
     disk.stall(&topic_id(2).to_string());
     let mut changes = World::first_changes(2, &[]);
@@ -203,7 +203,7 @@ async fn a_new_copy_does_not_wait_for_old_ones_that_are_late() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_late_copy_commits_nothing_in_an_epoch_that_is_over() {
     let (_, disk) = disk_with_records().await;
-    let limits = PartitionLimits { open_wait_ms: 100, ..PartitionLimits::default() };
+    let limits = PartitionLimits { open_wait_ms: 1_000, ..PartitionLimits::default() };
     let mut world = World::start_in(Arc::clone(&disk) as Arc<dyn Disk>, 1, limits);
     let of = |leader, epoch, min_insync: &str| {
         let mut changes = World::first_changes(1, &[("min.insync.replicas", min_insync)]);
