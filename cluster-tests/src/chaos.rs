@@ -308,7 +308,8 @@ impl Storm<'_> {
             self.wait_for_sync();
         }
         self.diary.disks_filled |= fault.fills_disks();
-        self.diary.disks_stalled |= fault == Fault::SlowDisk;
+        // Without memory every page is read anew.
+        self.diary.disks_stalled |= matches!(fault, Fault::SlowDisk | Fault::MemorySqueeze);
         let what = fault.begin(self)?;
         let named =
             self.cluster.daemons().iter().map(Daemon::name).filter(|name| what.contains(name.as_str()));

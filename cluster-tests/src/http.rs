@@ -4,12 +4,14 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-const PATIENCE: Duration = Duration::from_secs(1);
+const CONNECT_PATIENCE: Duration = Duration::from_secs(1);
+/// A busy machine may have better things to do.
+const READ_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Status and body of `GET path`; none if nobody answers soon.
 pub fn get(address: SocketAddr, path: &str) -> Option<(u16, String)> {
-    let mut stream = TcpStream::connect_timeout(&address, PATIENCE).ok()?;
-    stream.set_read_timeout(Some(PATIENCE)).ok()?;
+    let mut stream = TcpStream::connect_timeout(&address, CONNECT_PATIENCE).ok()?;
+    stream.set_read_timeout(Some(READ_PATIENCE)).ok()?;
     let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).ok()?;
     let mut text = String::new();

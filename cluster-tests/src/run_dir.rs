@@ -1,6 +1,7 @@
 //! The folder of one test: data and logs of the programs that it starts. Removed when the test ends well, kept when it fails.
 
 use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -15,10 +16,18 @@ pub struct RunDir(PathBuf);
 impl RunDir {
     /// Makes the folder.
     pub fn new(test: &str) -> RunDir {
-        let n = COUNT.fetch_add(1, Ordering::Relaxed);
-        let path = workspace::logs_dir().join(format!("{test}-{}-{n}", std::process::id()));
-        fs::create_dir_all(&path).expect("the target folder can be written");
-        RunDir(path)
+        let all = workspace::logs_dir();
+        fs::create_dir_all(&all).expect("the target folder can be written");
+        // Process ids come again: what an earlier run has left is kept, and not gone on with.
+        loop {
+            let n = COUNT.fetch_add(1, Ordering::Relaxed);
+            let path = all.join(format!("{test}-{}-{n}", std::process::id()));
+            match fs::create_dir(&path) {
+                Ok(()) => return RunDir(path),
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+                Err(error) => panic!("{}: {error}", path.display()),
+            }
+        }
     }
 
     /// The folder.

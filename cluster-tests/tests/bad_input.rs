@@ -4,6 +4,7 @@ mod raw_connection;
 
 use bytes::Bytes;
 use cluster_tests::clients::{kafka_tool, kcat_read};
+use cluster_tests::clock::unix_ms;
 use cluster_tests::local_cluster::Subject;
 use cluster_tests::moments::Moments;
 use kafka_wire_core::messages::api_versions::ApiVersionsRequest;
@@ -160,7 +161,7 @@ fn produce(client: &mut RawConnection, topic: &str, batch: Vec<u8>) -> Partition
 fn batch(values: &[&str]) -> BatchBuilder {
     let mut builder = BatchBuilder::new();
     for value in values {
-        builder.push(1_700_000_000_000, Some(b"key"), Some(value.as_bytes()), &[]).expect("small");
+        builder.push(unix_ms(), Some(b"key"), Some(value.as_bytes()), &[]).expect("small");
     }
     builder
 }

@@ -45,7 +45,7 @@ tries=0
 until grep -q 'Ctrl-C stops' dev.log; do
     tries=$((tries+1)); [ $tries -lt 180 ] || { echo "no cluster"; cat dev.log; exit 1; }; sleep 0.5
 done
-sleep() { command sleep 10; }
+sleep() { command sleep 20; }
 "#;
 
 /// The five lines of the tour, as they stand in the README, say what it says of them.

@@ -4,6 +4,8 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use bytes::Bytes;
+use cluster_tests::clock::unix_ms;
+use cluster_tests::ports::free_port;
 use controller::ControllerHandle;
 use kafka_wire::{Client, ClientConfig, HostPort};
 use kafka_wire_core::messages::alter_replica_log_dirs::{
@@ -27,7 +29,7 @@ use quic_transport::pki::CredentialFiles;
 use quic_transport::testing::TestCluster;
 use records::BatchBuilder;
 use std::collections::BTreeSet;
-use std::net::{SocketAddr, UdpSocket};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use storage_node::NodeHandle;
@@ -56,18 +58,14 @@ impl Cluster {
     }
 
     async fn start_with(controllers: usize, nodes: usize, directories: usize) -> Self {
-        let ports = free_udp_ports(controllers);
-        let voter = |(i, port): (usize, &u16)| controller::Voter {
-            id: i as u64 + 1,
-            address: format!("127.0.0.1:{port}"),
-        };
+        let voter = |id| controller::Voter { id, address: format!("127.0.0.1:{}", free_port()) };
         let mut cluster = Self {
             dir: tempfile::tempdir().unwrap(),
             authority: TestCluster::new(CLUSTER),
-            voters: ports.iter().enumerate().map(voter).collect(),
+            voters: (1..=controllers as u64).map(voter).collect(),
             controllers: (0..controllers).map(|_| None).collect(),
             nodes: (0..nodes).map(|_| None).collect(),
-            addresses: vec![SocketAddr::from(([127, 0, 0, 1], 0)); nodes],
+            addresses: (0..nodes).map(|_| SocketAddr::from(([127, 0, 0, 1], free_port()))).collect(),
             directories,
         };
         for i in 0..controllers {
@@ -186,12 +184,6 @@ fn data_dir(dir: &Path, i: usize) -> PathBuf {
     dir.join(format!("data-{}", i + 1))
 }
 
-/// Ports that nobody has now; held together, so that they differ.
-fn free_udp_ports(count: usize) -> Vec<u16> {
-    let sockets: Vec<UdpSocket> = (0..count).map(|_| UdpSocket::bind(("127.0.0.1", 0)).unwrap()).collect();
-    sockets.iter().map(|socket| socket.local_addr().unwrap().port()).collect()
-}
-
 fn new_topic(name: &str, partitions: i32) -> CreateTopicsRequest {
     let topic = CreatableTopic {
         name: name.into(),
@@ -222,6 +214,20 @@ async fn create_topic_soon(client: &Client, name: &str) {
     tokio::time::timeout(PATIENCE, trying).await.expect("created in time");
 }
 
+/// Asks for a producer's id until the controllers have given the node some.
+async fn producer_id_soon(client: &Client) -> i64 {
+    let trying = async {
+        loop {
+            let answer = client.call(&InitProducerIdRequest::default()).await.unwrap();
+            if answer.error_code.is_none() {
+                return answer.producer_id;
+            }
+            assert!(answer.error_code.is_retriable(), "{answer:?}");
+        }
+    };
+    tokio::time::timeout(PATIENCE, trying).await.expect("given in time")
+}
+
 async fn describe(client: &Client, topic: &str) -> MetadataResponseTopic {
     client.metadata(Some(&[topic])).await.unwrap().topics.into_iter().next().unwrap()
 }
@@ -229,7 +235,7 @@ async fn describe(client: &Client, topic: &str) -> MetadataResponseTopic {
 /// Produces to the leader of partition 0 until it works.
 async fn produce_soon(client: &Client, topic: &str, text: &str) -> i64 {
     let mut batch = BatchBuilder::new();
-    batch.push(0, None, Some(text.as_bytes()), &[]).unwrap();
+    batch.push(unix_ms(), None, Some(text.as_bytes()), &[]).unwrap();
     let records = Bytes::from(batch.build());
     let trying = async {
         loop {
@@ -384,8 +390,7 @@ async fn admin_work_goes_on_when_the_leading_controller_stops() {
         cluster.stop_controller(leader).await;
         create_topic_soon(&client, &format!("without-{round}")).await;
         assert!(produce_soon(&client, &format!("without-{round}"), "x").await >= 0);
-        let ids = client.call(&InitProducerIdRequest::default()).await.unwrap();
-        assert_eq!(ids.error_code, ErrorCode::None);
+        assert!(producer_id_soon(&client).await >= 0);
         cluster.start_controller(leader).await;
     }
     // Both nodes know the same topics.

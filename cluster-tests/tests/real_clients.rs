@@ -73,9 +73,12 @@ fn kafka_tools_create_produce_and_consume_with_keys() {
     kafka_tool("kafka-console-producer", &at, &keyed, lines.as_bytes());
 
     let mut records = Vec::new();
+    let ends = kafka_tool("kafka-get-offsets", &at, &["--topic", "ad-events"], b"");
     for partition in ["0", "1", "2"] {
+        let prefix = format!("ad-events:{partition}:");
+        let end = ends.lines().find_map(|line| line.strip_prefix(&prefix)).expect("it is told");
         let mut args = vec!["--topic", "ad-events", "--partition", partition, "--from-beginning"];
-        args.extend(["--timeout-ms", "3000"]);
+        args.extend(["--max-messages", end, "--timeout-ms", "60000"]);
         for property in ["print.key=true", "print.offset=true", "print.partition=true"] {
             args.extend(["--formatter-property", property]);
         }
@@ -164,11 +167,16 @@ fn kafka_admin_tools_work() {
     create(&at, "administered", "2");
     kcat(&at, &["-P", "-t", "administered", "-p", "0", "-X", "acks=all"], b"a\nb\nc\nd\n");
 
-    let alter =
-        ["--alter", "--topic", "administered", "--add-config", "max.message.bytes=2048,retention.ms=1000"];
+    let alter = [
+        "--alter",
+        "--topic",
+        "administered",
+        "--add-config",
+        "max.message.bytes=2048,retention.ms=86400000",
+    ];
     kafka_tool("kafka-configs", &at, &alter, b"");
     let shown = kafka_tool("kafka-configs", &at, &["--describe", "--topic", "administered"], b"");
-    assert!(shown.contains("max.message.bytes=2048") && shown.contains("retention.ms=1000"), "{shown}");
+    assert!(shown.contains("max.message.bytes=2048") && shown.contains("retention.ms=86400000"), "{shown}");
     let all = kafka_tool("kafka-configs", &at, &["--describe", "--all", "--topic", "administered"], b"");
     assert!(all.contains("segment.bytes=1073741824"), "{all}");
 

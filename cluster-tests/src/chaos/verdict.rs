@@ -104,7 +104,8 @@ fn judge_compaction(report: &keyed::Report) -> Option<String> {
 const OF_FULL_DISKS: [&str; 2] = ["the disk is nearly full", "No space left on device"];
 
 fn is_error(line: &str) -> bool {
-    line.contains("ERROR")
+    // Behind the time; names of errors may be anywhere.
+    line.split_whitespace().take(2).any(|word| word == "ERROR")
 }
 
 /// What one says whose disk does not answer.

@@ -5,6 +5,7 @@
 use std::time::Duration;
 
 use cluster_tests::chaos::{Plan, Storm, TOPIC, run_with};
+use cluster_tests::clock::wait_until;
 use cluster_tests::netns::{Host, NetworkError};
 use cluster_tests::replicated_cluster::Role;
 use cluster_tests::run_dir::RunDir;
@@ -37,6 +38,9 @@ const DIRECTIONS: [Direction; 6] = [
     OthersToActiveController,
 ];
 
+/// When a healed cluster has leaders again.
+const HEALED_LIMIT: Duration = Duration::from_secs(60);
+
 #[test]
 fn one_way_cuts_lose_nothing_and_heal() {
     let _alone = alone();
@@ -59,9 +63,10 @@ fn directions() -> impl Iterator<Item = Direction> {
 }
 
 fn cut(storm: &mut Storm<'_>, direction: Direction) -> Result<(), NetworkError> {
-    let leader = storm.cluster.partitions(1, TOPIC).and_then(|partitions| partitions[0].leader);
-    let active = storm.cluster.active_controller();
-    let (Some(leader), Some(active)) = (leader, active) else {
+    let leaders = wait_until(HEALED_LIMIT, || {
+        Some((storm.cluster.partitions(1, TOPIC)?.first()?.leader?, storm.cluster.active_controller()?))
+    });
+    let Some((leader, active)) = leaders else {
         return Err(NetworkError("a healed cluster has leaders".to_owned()));
     };
     let hosts = |role: Role, wanted: &dyn Fn(usize) -> bool| -> Vec<Host> {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use cluster_tests::chaos::{Plan, Storm, TOPIC, run_with};
-use cluster_tests::clock::{monotonic_us, wait_until};
+use cluster_tests::clock::{monotonic_us, unix_ms, wait_until};
 use cluster_tests::history::{parse_payload, payload};
 use cluster_tests::netns::NetworkError;
 use cluster_tests::run_dir::RunDir;
@@ -79,7 +79,7 @@ pub(crate) fn leader_seen_by(storm: &Storm<'_>, node: usize) -> Option<usize> {
 
 fn produce() -> ProduceRequest {
     let mut batch = BatchBuilder::new();
-    batch.push(1_700_000_000_000, None, Some(payload(VALUE, 0).as_bytes()), &[]).expect("small");
+    batch.push(unix_ms(), None, Some(payload(VALUE, 0).as_bytes()), &[]).expect("small");
     let records = Some(Records::Bytes(Bytes::from(batch.build())));
     let partition_data = vec![PartitionProduceData { index: 0, records }];
     let topic = TopicProduceData { name: TOPIC.into(), partition_data, ..TopicProduceData::default() };

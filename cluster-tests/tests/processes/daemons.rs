@@ -1,11 +1,11 @@
 //! `weir-controller` and `weir-storage-node` as processes of their own: configuration, health, clean stop.
 
-use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::process::Command;
 
 use cluster_tests::clients::{all_output, kafka_tool, kcat, kcat_read};
 use cluster_tests::clock::wait_until;
+use cluster_tests::http;
 use cluster_tests::local_cluster::READY_LIMIT;
 use cluster_tests::workspace;
 
@@ -13,15 +13,7 @@ use crate::separate_daemons::Daemons;
 
 /// Status and body of `GET path` on a loopback port; none if nobody answers.
 pub(crate) fn get(port: u16, path: &str) -> Option<(u16, String)> {
-    let mut stream = TcpStream::connect(("127.0.0.1", port)).ok()?;
-    stream
-        .write_all(format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").as_bytes())
-        .ok()?;
-    let mut text = String::new();
-    stream.read_to_string(&mut text).ok()?;
-    let status = text.strip_prefix("HTTP/1.1 ")?.get(..3)?.parse().ok()?;
-    let (_, body) = text.split_once("\r\n\r\n")?;
-    Some((status, body.to_owned()))
+    http::get(SocketAddr::from((Ipv4Addr::LOCALHOST, port)), path)
 }
 
 fn wait_for_status(port: u16, path: &str, status: u16) {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use cluster_tests::clients::{kafka_tool, kcat, kcat_read, weir};
-use cluster_tests::clock::wait_until;
+use cluster_tests::clock::{unix_ms, wait_until};
 use cluster_tests::disks::Disks;
 use cluster_tests::guard::Guard;
 use cluster_tests::http;
@@ -41,7 +41,7 @@ fn large_record(seed: usize) -> Vec<u8> {
 /// One produce request of one record, with acks=all; what is answered about it.
 fn produce(bootstrap: &str, topic: &str, value: &[u8]) -> PartitionProduceResponse {
     let mut batch = BatchBuilder::new();
-    batch.push(1_700_000_000_000, None, Some(value), &[]).expect("it is far below the largest batch");
+    batch.push(unix_ms(), None, Some(value), &[]).expect("it is far below the largest batch");
     let records = Some(Records::Bytes(Bytes::from(batch.build())));
     let request = ProduceRequest {
         acks: -1,

@@ -4,7 +4,7 @@
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use cluster_tests::clients::{kafka_tool, kcat_read, weir_output};
 use cluster_tests::clock::wait_until;
@@ -107,6 +107,12 @@ fn file_of(dir: &Path, target: Target) -> PathBuf {
     }
 }
 
+/// Tells a folder from another one that has its name later, and perhaps its inode number.
+fn identity(dir: &Path) -> (u64, Option<SystemTime>) {
+    let metadata = fs::metadata(dir).expect("it is there");
+    (metadata.ino(), metadata.created().ok())
+}
+
 /// Where a batch in the middle of a segment begins.
 fn middle_batch(bytes: &[u8]) -> usize {
     let sizes = batches(bytes).map(|batch| batch.expect("a sound log").header().size());
@@ -121,7 +127,7 @@ fn damaged(path: &Path, target: Target, damage: Damage) -> Option<Vec<u8>> {
     match damage {
         Damage::Flip if is_log => {
             // Behind the 61 bytes of a batch's header its records begin.
-            let at = middle_batch(&bytes) + 70;
+            let at = (middle_batch(&bytes) + 70).min(bytes.len() - 1);
             bytes[at] ^= 4;
         }
         Damage::Flip => bytes[middle] ^= 4,
@@ -238,7 +244,7 @@ fn a_replica_with_every_damage_leads() {
 
     cluster.node(VICTIM).stop();
     let rotten = copies(&data);
-    let inodes: Vec<u64> = rotten.iter().map(|dir| fs::metadata(dir).expect("it is there").ino()).collect();
+    let folders: Vec<_> = rotten.iter().map(|dir| identity(dir)).collect();
     for (dir, (target, damage, _)) in rotten.iter().zip(TABLE) {
         damage_file(&file_of(dir, *target), *target, *damage);
     }
@@ -258,8 +264,8 @@ fn a_replica_with_every_damage_leads() {
     cluster.node(VICTIM).start();
     wait_whole(&data);
     wait_in_sync(&cluster, "when all was mended");
-    for ((dir, inode), (target, damage, anew)) in copies(&data).iter().zip(inodes).zip(TABLE) {
-        let is_new = fs::metadata(dir).expect("it is there").ino() != inode;
+    for ((dir, folder), (target, damage, anew)) in copies(&data).iter().zip(folders).zip(TABLE) {
+        let is_new = identity(dir) != folder;
         assert_eq!(is_new, *anew, "{target:?}, {damage:?}: whether the copy {} was made anew", dir.display());
     }
     lead_by_victim(&cluster, &at);

@@ -17,7 +17,7 @@ use rustix::process::Signal;
 
 use crate::daemons::get;
 
-const STOP_LIMIT: Duration = Duration::from_secs(30);
+const STOP_LIMIT: Duration = Duration::from_secs(60);
 
 /// One daemon: how to start it, and the running process.
 pub(crate) struct Daemon {

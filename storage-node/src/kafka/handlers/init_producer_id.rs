@@ -5,6 +5,7 @@ use crate::node::Node;
 use kafka_wire::RequestContext;
 use kafka_wire_core::ErrorCode;
 use kafka_wire_core::messages::init_producer_id::{InitProducerIdRequest, InitProducerIdResponse};
+use proto_types::error::{Reason, Rejection};
 use std::sync::Arc;
 
 const NO_PRODUCER_ID: i64 = -1;
@@ -33,6 +34,10 @@ pub(crate) async fn handle(
         },
         Err(ControllerFailure::Unavailable(_) | ControllerFailure::OutcomeUnknown(_)) => {
             // Clients repeat the request after this one; a block whose allocation got lost is just never used.
+            refused(ErrorCode::CoordinatorLoadInProgress)
+        }
+        // It was under way while the node registered anew.
+        Err(ControllerFailure::Rejected(Rejection { reason: Reason::StaleBrokerEpoch, .. })) => {
             refused(ErrorCode::CoordinatorLoadInProgress)
         }
         Err(failure @ ControllerFailure::Rejected(_)) => {
@@ -101,5 +106,20 @@ mod tests {
         let test = TestNode::with(&[], &live_node(1), |_| Err(ControllerFailure::Unavailable("x".into())));
         let (code, ..) = ask(&test, InitProducerIdRequest::default()).await;
         assert_eq!(code, ErrorCode::CoordinatorLoadInProgress);
+    }
+
+    #[tokio::test]
+    async fn of_refusals_only_that_of_an_old_registration_passes() {
+        for (reason, expected) in [
+            (Reason::StaleBrokerEpoch, ErrorCode::CoordinatorLoadInProgress),
+            (Reason::PolicyViolation, ErrorCode::UnknownServerError),
+        ] {
+            let rejection = Rejection { reason, message: "no".into() };
+            let test = TestNode::with(&[], &live_node(1), move |_| {
+                Err(ControllerFailure::Rejected(rejection.clone()))
+            });
+            let (code, ..) = ask(&test, InitProducerIdRequest::default()).await;
+            assert_eq!(code, expected);
+        }
     }
 }
