@@ -9,13 +9,13 @@ const NEW: LevelRange = LevelRange { min: FeatureLevel(1), max: FeatureLevel(2) 
 
 fn old_build(config: &mut Config) {
     plain(config);
-    config.timing.confirm_ms = 5_000;
+    config.timing.confirm_ms = 3_000;
     config.levels = OLD;
 }
 
 fn new_build(config: &mut Config) {
     plain(config);
-    config.timing.confirm_ms = 5_000;
+    config.timing.confirm_ms = 3_000;
     config.levels = NEW;
 }
 
