@@ -1,6 +1,6 @@
 //! Which data directory each copy lies in when a node starts.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use log_engine::{DataDir, DetachedLog, FileError, SettledMoves};
 use proto_types::ids::TopicPartition;
@@ -15,6 +15,8 @@ pub(super) struct Placed {
     pub(super) directories: HashMap<TopicPartition, usize>,
     /// The directories of those that lie in several. Which of them is newer nobody knows, so none is opened.
     pub(super) in_doubt: BTreeMap<TopicPartition, Vec<usize>>,
+    /// Copies that may be in a directory that is not open. They are placed where their old files are.
+    pub(super) elsewhere: BTreeSet<TopicPartition>,
     /// Old files of copies that were moved. They go as soon as the copy is open.
     pub(super) left: Vec<(TopicPartition, DetachedLog)>,
 }
@@ -45,6 +47,7 @@ pub(super) fn where_copies_are(directories: &[DataDir], given_up: &[Uuid]) -> Re
     }
     for (name, place) in elsewhere {
         placed.directories.entry(partition_of(name)).or_insert(place);
+        placed.elsewhere.insert(partition_of(name));
     }
     for (place, data) in directories.iter().enumerate() {
         for name in data.known_logs() {

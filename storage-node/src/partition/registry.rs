@@ -96,7 +96,7 @@ pub(crate) struct Partitions {
     placed: Mutex<HashMap<TopicPartition, usize>>,
     /// Copies that lie in several directories, each with those.
     in_doubt: Mutex<BTreeMap<TopicPartition, Vec<usize>>>,
-    /// Copies that must be in a directory that could not be opened.
+    /// Copies that must be in a directory that is not open, or may be.
     offline: Mutex<BTreeSet<TopicPartition>>,
     /// Copies whose records are known to be damaged.
     damaged: Mutex<BTreeSet<TopicPartition>>,
@@ -151,7 +151,7 @@ impl Partitions {
         let limits = &config.limits;
         let read_pool = ReadPool::start(limits.read_threads, limits.read_queue_max)?;
         let mut directories = Vec::new();
-        let Placed { directories: placed, in_doubt, left } =
+        let Placed { directories: placed, in_doubt, elsewhere, left } =
             where_copies_are(&data, &config.given_up).map_err(std::io::Error::other)?;
         for (place, data) in data.into_iter().enumerate() {
             let queue = Arc::new(EventQueue::new(limits.queue));
@@ -186,7 +186,7 @@ impl Partitions {
             copies,
             placed: Mutex::new(placed),
             in_doubt: Mutex::new(in_doubt),
-            offline: Mutex::default(),
+            offline: Mutex::new(elsewhere),
             damaged: Mutex::default(),
             lost_missed,
             retries: reopen::Retries::default(),

@@ -26,7 +26,7 @@ impl Partitions {
             // It goes when it has come up.
             return None;
         }
-        let places = match copy {
+        let mut places = match copy {
             Copy::Open { handle, .. } => vec![handle.directory()],
             // What is left of it goes too.
             Copy::Failed => match self.in_doubt.lock().get(&id) {
@@ -37,7 +37,7 @@ impl Partitions {
         self.damaged.lock().remove(&id);
         self.retries.forget(id);
         self.moves.cancel(id);
-        self.drop_left(id).await;
+        places.extend(self.drop_left(id));
         let mut from = Vec::with_capacity(places.len());
         for place in places {
             let (done, dropped) = oneshot::channel();
@@ -47,7 +47,8 @@ impl Partitions {
         Some(Dropping { id, from })
     }
 
-    /// Waits until the copy is gone. One that could not be removed stays placed where it is.
+    /// Waits until the copy is gone. One that could not be removed stays placed where it is, and in doubt if it is in several
+    /// directories.
     pub(super) async fn finish_drop(&self, Dropping { id, from }: Dropping) {
         let mut left = Vec::new();
         for (place, dropped) in from {
@@ -60,9 +61,10 @@ impl Partitions {
             None => self.placed.lock().remove(&id),
             Some(&place) => self.placed.lock().insert(id, place),
         };
-        if left.len() < 2 {
-            self.in_doubt.lock().remove(&id);
-        }
+        match left.len() {
+            0 | 1 => self.in_doubt.lock().remove(&id),
+            _ => self.in_doubt.lock().insert(id, left),
+        };
     }
 
     /// Whether several directories have a copy, and nobody knows which of them counts.

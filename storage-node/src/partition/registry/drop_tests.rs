@@ -7,7 +7,7 @@ fn id(partition: i32) -> TopicPartition {
 }
 
 /// A partition with its only copy on one node.
-fn on(node: i32, partition: i32, epoch: i32) -> MetadataChange {
+pub(super) fn on(node: i32, partition: i32, epoch: i32) -> MetadataChange {
     let state = PartitionState {
         replicas: vec![NodeId(node)],
         adding: vec![],

@@ -6,10 +6,8 @@ use std::collections::BTreeMap;
 use log_engine::DetachedLog;
 use parking_lot::Mutex;
 use proto_types::ids::TopicPartition;
-use tokio::sync::oneshot;
 
 use super::Partitions;
-use crate::disk::event::{DropCopy, Event};
 
 /// Never of more than there are copies on the disks.
 #[derive(Default)]
@@ -57,14 +55,9 @@ impl Partitions {
         }));
     }
 
-    /// The copy is dropped: what moves have left of it goes too.
-    pub(super) async fn drop_left(&self, id: TopicPartition) {
+    /// The copy is dropped: what moves have left of it goes too. Answers which directory else may have it, by its place.
+    pub(super) fn drop_left(&self, id: TopicPartition) -> Option<usize> {
         self.remove_left(id);
-        let in_doubt = self.left.in_doubt.lock().remove(&id);
-        if let Some(directory) = in_doubt {
-            // Nobody has to wait: it is not open there.
-            let (done, _) = oneshot::channel();
-            self.send(directory, Event::Drop(DropCopy { id, delete: true, done })).await;
-        }
+        self.left.in_doubt.lock().remove(&id)
     }
 }

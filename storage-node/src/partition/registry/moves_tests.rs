@@ -1,5 +1,6 @@
 //! Copies that move between data directories, with the real tasks over a simulated disk.
 
+use super::drop_tests::on;
 use super::*;
 use crate::controller_port::{ControllerFailure, ControllerPort};
 use crate::mover::Mover;
@@ -325,13 +326,55 @@ async fn a_copy_that_was_moved_to_a_directory_that_is_away_is_not_made_anew() {
     let names: Vec<_> = disk.list(Path::new(PATHS[here])).unwrap().into_iter().map(|e| e.name).collect();
     assert!(!names.contains(&crate::disk::log_thread::log_name(Moving::id()).to_string()), "{names:?}");
     assert_eq!(disk.list(&old).unwrap().len(), files);
+    // Nor is it when the copy has gone from here and come back, with nothing left that speaks of it.
+    world.apply(&[on(2, 0, 3)]).await;
+    assert!(disk.list(&old).is_err());
+    world.apply(&[on(1, 0, 4)]).await;
+    world.partitions.reopen_due(&world.image, Millis(i64::MAX)).await;
+    assert!(matches!(world.partitions.get(Moving::id()), Lookup::Failed));
     world.partitions.close().await;
     drop(world);
     disk.restart();
-    let moving = Moving::open(&disk, 3).await;
+    let moving = Moving::open(&disk, 5).await;
     assert_eq!((moving.place(), moving.world.read(0).len()), (1 - here, 20));
     eventually("the old files are gone", || moving.folders(&disk) == [1 - here]).await;
     moving.close().await;
+}
+
+/// Where the move is in doubt the copy may be in either directory. Else a start would find it in two that nobody knows to have it.
+#[tokio::test]
+async fn a_copy_whose_files_stay_where_it_was_to_be_moved_is_not_made_anew_elsewhere() {
+    for both_stay in [false, true] {
+        let disk = SimDisk::new(5);
+        let mut moving = Moving::open(&disk, 1).await;
+        moving.append(7, 0).await;
+        assert_eq!(moving.place(), 0);
+        disk.inject(SimFault::SyncDirAfterRename(".moving".into()));
+        moving.ask(1);
+        moving.ended().await;
+        assert_eq!(moving.folders(&disk), [0, 1]);
+        let name = crate::disk::log_thread::log_name(Moving::id());
+        disk.inject(SimFault::Rename(name.to_string()));
+        if both_stay {
+            let target = moving.world.partitions.directories().nth(1).unwrap().directory_id();
+            disk.inject(SimFault::Rename(format!("{name}.moved-to.{target}")));
+        }
+        moving.world.apply(&[on(2, 0, 2)]).await;
+        assert!(matches!(moving.world.partitions.get(Moving::id()), Lookup::Absent));
+        let stay = if both_stay { vec![0, 1] } else { vec![1] };
+        eventually("what can be removed is gone", || moving.folders(&disk) == stay).await;
+        moving.world.apply(&[on(1, 0, 3)]).await;
+        match both_stay {
+            true => assert!(matches!(moving.world.partitions.get(Moving::id()), Lookup::Failed)),
+            false => assert_eq!(moving.place(), 1),
+        }
+        assert_eq!(moving.folders(&disk), stay);
+        moving.close().await;
+        let again = Moving::open(&disk, 4).await;
+        assert_eq!(again.place(), 1);
+        eventually("one is left", || again.folders(&disk) == [1]).await;
+        again.close().await;
+    }
 }
 
 #[tokio::test]

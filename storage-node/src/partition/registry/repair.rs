@@ -74,16 +74,13 @@ impl Partitions {
         &self.config.offline
     }
 
-    /// Whether the copy must be in a directory that could not be opened: it was placed here before the node started, and
-    /// no other directory has it. To make it anew elsewhere would lose what it holds. That stays so until a restart, as there
+    /// Whether the copy is in a directory that is not open: it was placed here before the node started and no other directory has
+    /// it, or it was moved there. To make it anew elsewhere would lose what it holds. That stays so until a restart, as there
     /// would be two copies when the directory comes back.
     pub(super) fn is_offline(&self, id: TopicPartition) -> bool {
-        if self.config.offline.is_empty() {
-            return false;
-        }
-        let is_first_image = !self.has_applied.load(Ordering::Relaxed);
+        let may_be_new = self.config.offline.is_empty() || self.has_applied.load(Ordering::Relaxed);
         let mut offline = self.offline.lock();
-        if is_first_image && !self.placed.lock().contains_key(&id) {
+        if !may_be_new && !self.placed.lock().contains_key(&id) {
             offline.insert(id);
         }
         offline.contains(&id)
