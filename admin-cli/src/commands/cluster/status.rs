@@ -2,6 +2,7 @@
 
 use kafka_wire::{Client, ClientError};
 use kafka_wire_core::messages::describe_followers::{DescribeFollowersRequest, DescribeFollowersResponse};
+use kafka_wire_core::messages::describe_log_dirs::{DescribeLogDirsRequest, DescribeLogDirsResponse};
 use serde_json::{Value, json};
 
 use crate::cli::Global;
@@ -52,6 +53,13 @@ struct Lagging {
     ms: i64,
 }
 
+/// A data directory that its node cannot use.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct OfflineDirectory {
+    node: i32,
+    path: String,
+}
+
 pub(super) async fn run(global: &Global, client: &Client, output: &mut Output<'_>) -> Result<(), Failure> {
     let cluster = cluster_view::cluster(client).await?;
     let topics = cluster_view::topics(client, None).await?;
@@ -62,6 +70,7 @@ pub(super) async fn run(global: &Global, client: &Client, output: &mut Output<'_
     let moves =
         cluster_view::under_way(client, global.change_timeout_ms()).await.map_or(0, |moves| moves.len());
     let lagging = lagging(client, &cluster.nodes).await?;
+    let directories = offline_directories(client, &cluster.nodes).await?;
     let rows: Vec<_> = cluster.nodes.iter().map(|node| node_row(node, &topics)).collect();
     if output.format == Format::Json {
         return output.json(&json!({
@@ -75,6 +84,7 @@ pub(super) async fn run(global: &Global, client: &Client, output: &mut Output<'_
             "under_replicated": health.under_replicated,
             "below_min_isr": health.below_min_isr,
             "with_offline_replicas": health.with_offline_replicas,
+            "offline_directories": directories.iter().map(directory_json).collect::<Value>(),
             "moves": moves,
             "lagging": lagging.as_ref().map(|list| list.iter().map(lagging_json).collect::<Value>()),
         }));
@@ -86,6 +96,9 @@ pub(super) async fn run(global: &Global, client: &Client, output: &mut Output<'_
     show_unwell("without leader", &health.leaderless, output)?;
     show_unwell("below min.insync.replicas", &health.below_min_isr, output)?;
     show_unwell("under-replicated", &health.under_replicated, output)?;
+    for OfflineDirectory { node, path } in directories.iter().take(NAMES_SHOWN_MAX) {
+        output.line(&format!("data directory {} of node {node} is offline", printable(path)))?;
+    }
     if moves > 0 {
         let moves = count_of(moves, "partition");
         output.line(&format!("{moves} on the move: `weir partition moves` shows what is copied"))?;
@@ -195,6 +208,30 @@ fn lagging_of(leader: i32, response: DescribeFollowersResponse) -> Vec<Lagging> 
     all
 }
 
+/// The data directories that do not work, as their nodes say.
+async fn offline_directories(client: &Client, nodes: &[NodeView]) -> Result<Vec<OfflineDirectory>, Failure> {
+    let mut all = Vec::new();
+    for node in nodes.iter().filter(|node| !node.fenced) {
+        // No topic: of the directories alone.
+        let request = DescribeLogDirsRequest { topics: Some(Vec::new()) };
+        match client.call_node(node.id, &request).await {
+            Ok(response) => all.extend(offline_of(node.id, response)),
+            Err(error) if error.is_unreachable() || matches!(error, ClientError::UnknownNode(_)) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(all)
+}
+
+fn offline_of(node: i32, response: DescribeLogDirsResponse) -> impl Iterator<Item = OfflineDirectory> {
+    let offline = response.results.into_iter().filter(|directory| !directory.error_code.is_none());
+    offline.map(move |directory| OfflineDirectory { node, path: directory.log_dir.to_string() })
+}
+
+fn directory_json(directory: &OfflineDirectory) -> Value {
+    json!({ "node": directory.node, "directory": directory.path })
+}
+
 fn lagging_json(lagging: &Lagging) -> Value {
     json!({
         "partition": lagging.partition, "leader": lagging.leader, "follower": lagging.node,
@@ -271,9 +308,11 @@ fn show_unwell(what: &str, names: &[String], output: &mut Output<'_>) -> Result<
 mod tests {
     use super::*;
     use crate::cluster_view::PartitionView;
+    use kafka_wire_core::ErrorCode;
     use kafka_wire_core::messages::describe_followers::{
         DescribedFollower, DescribedFollowersPartition, DescribedFollowersTopic,
     };
+    use kafka_wire_core::messages::describe_log_dirs::DescribeLogDirsResult;
 
     fn topic() -> TopicView {
         let partition = |index, leader, isr: &[i32]| PartitionView {
@@ -307,6 +346,20 @@ mod tests {
         let node = NodeView { id: 2, ..NodeView::default() };
         let row = node_row(&node, &[topic()]);
         assert_eq!((row.leads, row.holds, row.out_of_sync), (0, 3, 1));
+    }
+
+    #[test]
+    fn a_directory_that_does_not_work_is_named() {
+        let directory = |path: &str, error_code| DescribeLogDirsResult {
+            log_dir: path.into(),
+            error_code,
+            ..DescribeLogDirsResult::default()
+        };
+        let results = vec![directory("/a", ErrorCode::None), directory("/b", ErrorCode::KafkaStorageError)];
+        let response = DescribeLogDirsResponse { results, ..DescribeLogDirsResponse::default() };
+        let found: Vec<_> = offline_of(2, response).collect();
+        assert_eq!(found, [OfflineDirectory { node: 2, path: "/b".to_owned() }]);
+        assert_eq!(directory_json(&found[0]), json!({ "node": 2, "directory": "/b" }));
     }
 
     #[test]
