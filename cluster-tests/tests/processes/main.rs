@@ -4,6 +4,7 @@ mod clock_jumps;
 mod compaction;
 mod coordinators;
 mod daemons;
+mod failing_disk;
 mod full_disk;
 mod group_members;
 mod groups_cli;
