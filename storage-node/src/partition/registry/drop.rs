@@ -37,7 +37,8 @@ impl Partitions {
         self.damaged.lock().remove(&id);
         self.retries.forget(id);
         self.moves.cancel(id);
-        places.extend(self.drop_left(id));
+        let target = self.drop_left(id).filter(|target| !places.contains(target));
+        places.extend(target);
         let mut from = Vec::with_capacity(places.len());
         for place in places {
             let (done, dropped) = oneshot::channel();
