@@ -21,10 +21,16 @@ const ACLS: &[(&str, &str)] = &[
     ("super.users", "User:ANONYMOUS"),
 ];
 
-/// With the settings that the suite expects of its cluster. Groups begin at once, as in `weir dev`.
+/// With the settings that the suite expects of its cluster.
 pub(super) const CLASSIC: Suite = Suite {
     name: "librdkafka",
-    shape: Shape { nodes: 1, port: None, racks: &[], configs: &[("num.partitions", "4")], of_kafka: ACLS },
+    shape: Shape {
+        nodes: 1,
+        port: None,
+        racks: &[],
+        configs: &[("num.partitions", "4"), WAIT_FOR_MEMBERS],
+        of_kafka: ACLS,
+    },
     at_once: 4,
     // A part of the cooperative rebalances takes 340 s.
     limit: Duration::from_secs(600),
@@ -36,7 +42,6 @@ pub(super) const CLASSIC: Suite = Suite {
 /// Every producer idempotent.
 pub(super) const IDEMPOTENT: Suite = Suite {
     name: "librdkafka-idempotent",
-    shape: Shape { configs: &[("num.partitions", "4"), WAIT_FOR_MEMBERS], ..CLASSIC.shape },
     command: |test, bootstrap| command(IDEMPOTENT.name, test, bootstrap, "classic", &["-P"]),
     ..CLASSIC
 };
@@ -88,7 +93,7 @@ pub(super) const CONSUMER: Suite = Suite {
     ..CLASSIC
 };
 
-/// Kafka's default. Some tests count rebalances, and want all members in the first.
+/// Kafka's default. Some tests count rebalances, and want all members in the first, whenever these find their topics.
 const WAIT_FOR_MEMBERS: (&str, &str) = ("group.initial.rebalance.delay.ms", "3000");
 
 /// The one that tests belong to which say nothing.
