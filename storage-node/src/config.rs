@@ -49,6 +49,7 @@ pub struct Config {
     /// This node's id, what Kafka clients see as the broker id. Must be the one in its certificate.
     pub node_id: i32,
     /// The rack or zone of this node; replicas are spread over racks.
+    #[serde(deserialize_with = "text_or_number")]
     pub rack: Option<String>,
     /// Directories for partitions. One for each disk.
     pub data_dirs: Vec<PathBuf>,
@@ -469,6 +470,9 @@ fn check_address(faults: &mut Vec<String>, field: &str, text: &str) {
     }
 }
 
+/// Settings that are text though they may look like a number.
+const OF_TEXT: [&str; 2] = ["cluster_id", "rack"];
+
 /// `key=value` as a line of TOML: a value that is no TOML is taken as text.
 fn setting_as_toml(setting: &str) -> Result<String, ConfigError> {
     let bad = || ConfigError::BadSet(setting.to_owned());
@@ -478,10 +482,26 @@ fn setting_as_toml(setting: &str) -> Result<String, ConfigError> {
         return Err(bad());
     }
     let line = format!("{key} = {value}");
-    if line.parse::<toml::Table>().is_ok() {
+    let is_right = |table: toml::Table| !OF_TEXT.contains(&key) || table.values().all(toml::Value::is_str);
+    if line.parse().is_ok_and(is_right) {
         return Ok(line);
     }
     Ok(format!("{key} = {}", toml::Value::String(value.to_owned())))
+}
+
+/// Reads a name, which an environment variable cannot quote.
+fn text_or_number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Value {
+        Text(String),
+        Number(i64),
+    }
+
+    Ok(Option::<Value>::deserialize(deserializer)?.map(|value| match value {
+        Value::Text(text) => text,
+        Value::Number(number) => number.to_string(),
+    }))
 }
 
 /// Reads the `[kafka]` table. TOML takes the dots of `num.partitions` for nested tables, and environment variables can only
@@ -604,6 +624,19 @@ mod tests {
         assert_eq!(config.kafka_number("num.partitions"), 2);
         assert!(matches!(load(MINIMAL, &["node_id"]), Err(ConfigError::BadSet(_))));
         assert!(matches!(load(MINIMAL, &["a b=1"]), Err(ConfigError::BadSet(_))));
+    }
+
+    #[test]
+    fn a_rack_may_look_like_a_number() {
+        for (setting, rack) in
+            [("3", "3"), ("\"3\"", "3"), ("007", "007"), ("0x10", "0x10"), ("true", "true")]
+        {
+            let config = load(MINIMAL, &[&format!("rack={setting}")]).unwrap();
+            assert_eq!(config.rack.as_deref(), Some(rack), "{setting}");
+        }
+        // As an environment variable is read.
+        let config = load(&format!("rack = 3\n{MINIMAL}"), &[]).unwrap();
+        assert_eq!(config.rack.as_deref(), Some("3"));
     }
 
     #[test]
