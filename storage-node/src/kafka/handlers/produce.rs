@@ -225,12 +225,11 @@ async fn answer_topic(
             Err(refusal) => Err(refusal),
         };
         times.note(outcome.as_ref().ok().and_then(|outcome| outcome.times));
-        if let Err(refusal) = &outcome
-            && failure.is_none()
-        {
-            let (code, message) = (refusal.error.code, &refusal.error.message);
-            *failure =
-                Some(format!("acks=0, and {}-{index} refused a batch: {code:?}: {message}", topic.name));
+        if let Err(Refusal { error: KafkaError { code, message }, .. }) = &outcome {
+            tracing::debug!(topic = %topic.name, partition = index, ?code, %message, "a batch is refused");
+            failure.get_or_insert_with(|| {
+                format!("acks=0, and {}-{index} refused a batch: {code:?}: {message}", topic.name)
+            });
         }
         partition_responses.push(partition_response(index, outcome));
     }
