@@ -39,6 +39,13 @@ pub const SHIPPED_JVM: &[&str] = &[
     "-Djava.awt.headless=true",
 ];
 
+/// Each line of a broker's log begins with its time in UTC.
+const TIMES_IN_LOG: &[&str] = &[
+    "-Duser.timezone=UTC",
+    "-Dorg.slf4j.simpleLogger.showDateTime=true",
+    "-Dorg.slf4j.simpleLogger.dateTimeFormat=yyyy-MM-dd'T'HH:mm:ss.SSSX",
+];
+
 /// What kind of Kafka cluster to start.
 #[derive(Clone, Debug)]
 pub struct BrokerOptions {
@@ -239,7 +246,7 @@ fn format_storage(config: &Path) -> Result<(), OracleError> {
 
 fn start_node(home: &Path, config: &Path, jvm: &[&str]) -> Result<Process, OracleError> {
     let mut command: Command = tools::java(jvm)?;
-    command.arg("kafka.Kafka").arg(config).current_dir(home);
+    command.args(TIMES_IN_LOG).arg("kafka.Kafka").arg(config).current_dir(home);
     Process::start("kafka", command, &home.join("broker.log")).map_err(|error| OracleError::ProgramMissing {
         program: "java",
         package: "openjdk-17-jdk-headless",
