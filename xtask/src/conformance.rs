@@ -6,6 +6,7 @@
 //! half says what Weir passes, which may only grow, and names what it does not pass yet, each with its reason. A test of the
 //! list that fails twice in a row fails the command.
 
+pub(crate) mod docker;
 mod franz_go;
 mod go;
 mod kafka_go;
@@ -246,19 +247,19 @@ fn kafka_scripts() -> Result<PathBuf, Failure> {
     }
     // Runs what its arguments say.
     write("kafka-run-class", "").map_err(|error| failed("kafka-run-class.sh", error))?;
-    link_jars(&libs, &dir.join("libs")).map_err(|error| failed("libs", error))?;
+    link(&libs, &dir.join("libs")).map_err(|error| failed("libs", error))?;
     Ok(dir)
 }
 
 /// Makes the link, or another's into ours: the tree may have moved.
-fn link_jars(libs: &Path, link: &Path) -> std::io::Result<()> {
-    if fs::read_link(link).is_ok_and(|there| there == libs) {
+fn link(goal: &Path, link: &Path) -> std::io::Result<()> {
+    if fs::read_link(link).is_ok_and(|there| there == goal) {
         return Ok(());
     }
     if link.is_symlink() {
         fs::remove_file(link)?;
     }
-    std::os::unix::fs::symlink(libs, link)
+    std::os::unix::fs::symlink(goal, link)
 }
 
 /// Replaces text in all files below `dir` whose names end so: some suites have the address of their broker in their sources.

@@ -1,5 +1,7 @@
 //! `cargo xtask COMMAND`: everything that a developer of Weir runs beside `cargo build`. The list is [`COMMANDS`].
 //!
+//! Under the name `docker` it is what `conformance/docker.rs` says.
+//!
 //! This package imports no crate of ours and little else, so that it is ready in seconds on a fresh clone.
 
 #![expect(clippy::print_stdout, reason = "a program for people prints")]
@@ -17,6 +19,7 @@ mod subject;
 mod test;
 mod tidy;
 
+use std::path::Path;
 use std::process::ExitCode;
 
 use shell::Failure;
@@ -118,12 +121,19 @@ const COMMANDS: &[Command] = &[
 ];
 
 fn main() -> ExitCode {
-    let args: Vec<String> = std::env::args().skip(1).collect();
-    let Some((command, rest)) = find(&args) else {
-        print_help();
-        return ExitCode::from(2);
+    let mut args = std::env::args();
+    let is_docker = args.next().is_some_and(|name| Path::new(&name).ends_with(conformance::docker::NAME));
+    let args: Vec<String> = args.collect();
+    let done = if is_docker {
+        conformance::docker::run(&args)
+    } else {
+        let Some((command, rest)) = find(&args) else {
+            print_help();
+            return ExitCode::from(2);
+        };
+        (command.run)(rest)
     };
-    match (command.run)(rest) {
+    match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             eprintln!("{failure}");

@@ -1,5 +1,7 @@
 //! What clients and other people's suites connect to: Weir, Apache Kafka, or a cluster that runs already.
 
+pub(crate) mod nodes;
+
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
@@ -59,18 +61,25 @@ pub(crate) struct Subject {
     process: Option<Child>,
     data: Option<PathBuf>,
     log: PathBuf,
+    /// Where `nodes` keeps its files, and the processes that it was told of.
+    nodes: PathBuf,
+    pids: Vec<u32>,
 }
 
 impl Subject {
     /// A cluster that runs already.
     pub(crate) fn running(bootstrap: String) -> Subject {
-        Subject { bootstrap, process: None, data: None, log: PathBuf::new() }
+        Subject::new(bootstrap, Path::new(""))
+    }
+
+    fn new(bootstrap: String, dir: &Path) -> Subject {
+        let (log, nodes) = (dir.join("cluster.log"), nodes_in(dir));
+        Subject { bootstrap, process: None, data: None, log, nodes, pids: Vec::new() }
     }
 
     /// Starts a cluster on empty data below `dir` and waits until it says that it is ready. `dir` gets `cluster.log` too.
     pub(crate) fn start(against: Against, shape: Shape, dir: &Path) -> Result<Subject, Failure> {
-        let log = dir.join("cluster.log");
-        let mut subject = Subject { bootstrap: String::new(), process: None, data: None, log };
+        let mut subject = Subject::new(String::new(), dir);
         let port = match shape.port {
             Some(port) if is_free(port) => port,
             Some(port) => return Err(Failure(format!("port {port} is taken, and the suite wants this one"))),
@@ -88,7 +97,9 @@ impl Subject {
         let child = command
             .spawn()
             .map_err(|error| Failure(format!("cannot start {}: {error}", shell::line(&command))))?;
-        subject.bootstrap = wait_ready(subject.process.insert(child), &subject.log)?;
+        (subject.bootstrap, subject.pids) =
+            wait_ready(subject.process.insert(child), shape.nodes, &subject.log)?;
+        nodes::record(&subject.nodes, &subject.bootstrap, &subject.pids)?;
         println!("ready: {} (process {})", subject.bootstrap, subject.process.as_ref().map_or(0, Child::id));
         Ok(subject)
     }
@@ -99,6 +110,7 @@ impl Subject {
 
     /// Stops what was started, cleanly; a cluster that ended badly, or before, is a failure.
     pub(crate) fn stop(mut self) -> Result<(), Failure> {
+        nodes::end_restarted(&self.nodes, &self.pids)?;
         let Some(mut child) = self.process.take() else { return Ok(()) };
         let mut kill = shell::program("kill");
         kill.args(["-TERM", &child.id().to_string()]);
@@ -116,6 +128,7 @@ impl Drop for Subject {
     fn drop(&mut self) {
         if let Some(mut child) = self.process.take() {
             // Of a failed run: nothing more can be done about an error here. Softly, so that it ends its own processes.
+            let _ = nodes::end_restarted(&self.nodes, &self.pids);
             let mut kill = shell::program("kill");
             let _ = kill.args(["-TERM", &child.id().to_string()]).status();
             let _ = child.wait();
@@ -133,6 +146,8 @@ fn weir(shape: Shape, port: u16, data: &Path) -> Result<Command, Failure> {
     command.args(["--http-port", "0"]);
     if shape.nodes > 1 {
         command.args(["--nodes", &shape.nodes.to_string()]);
+        // Which batches are refused, as the log of Apache Kafka has it.
+        command.env("WEIR_STORAGE_NODE_LOG__FILTER", "info,storage_node::kafka::handlers::produce=debug");
     }
     with_racks(&mut command, shape);
     for (key, value) in shape.configs {
@@ -171,18 +186,35 @@ pub(crate) fn program(name: &str) -> Result<Command, Failure> {
     Ok(shell::program(&dir.join(name).to_string_lossy()))
 }
 
-/// Reads the output up to the line that names the addresses, and gives these; the rest is dropped.
-fn wait_ready(child: &mut Child, log: &Path) -> Result<String, Failure> {
+/// Where a cluster with this folder has the files of its nodes.
+pub(crate) fn nodes_in(dir: &Path) -> PathBuf {
+    dir.join("nodes")
+}
+
+/// Reads the output up to the line that names the addresses, and gives these, and with several nodes up to their processes; the
+/// rest is dropped.
+fn wait_ready(child: &mut Child, nodes: usize, log: &Path) -> Result<(String, Vec<u32>), Failure> {
     let stdout = child.stdout.take().expect("the output was asked to be a pipe");
     let mut lines = BufReader::new(stdout).lines();
+    let (mut bootstrap, mut pids) = (None, Vec::new());
     for line in &mut lines {
         let line = line.map_err(|error| Failure(format!("read the output of the cluster: {error}")))?;
-        if let Some(bootstrap) = addresses(&line) {
+        bootstrap = bootstrap.or_else(|| addresses(&line));
+        pids.extend(processes(&line));
+        if let Some(bootstrap) = bootstrap.take_if(|_| nodes == 1 || pids.len() == nodes) {
             thread::spawn(move || lines.for_each(drop));
-            return Ok(bootstrap);
+            return Ok((bootstrap, pids));
         }
     }
     Err(Failure(format!("the cluster did not start; see {}", log.display())))
+}
+
+/// The processes of nodes in a line of what a cluster of several says when it is ready.
+fn processes(line: &str) -> Vec<u32> {
+    let listed = line.strip_prefix("processes [").and_then(|rest| rest.split_once(']')).map(|(ids, _)| ids);
+    let in_row = line.strip_prefix("storage-node-").and_then(|row| row.split_whitespace().nth(1));
+    let ids = listed.or(in_row).unwrap_or_default().split(", ");
+    ids.filter_map(|id| id.parse().ok()).collect()
 }
 
 /// The IPv4 addresses of the line that says that the cluster is ready.
@@ -218,5 +250,12 @@ mod tests {
         assert_eq!(read("Weir is ready at 127.0.0.1:1,127.0.0.1:2 (9.00 s)"), "127.0.0.1:1,127.0.0.1:2");
         assert_eq!(read("Apache Kafka listens on 127.0.0.1:7"), "127.0.0.1:7");
         assert_eq!(addresses("  data     target/127.0.0.1 (kept)"), None);
+    }
+
+    #[test]
+    fn the_processes_of_nodes_are_read_from_what_clusters_say() {
+        assert_eq!(processes("processes [71, 72], data in tmp"), [71, 72]);
+        assert_eq!(processes("storage-node-3  4711  127.0.0.1:3  http://127.0.0.1:4/metrics"), [4711]);
+        assert_eq!(processes("coordinator-3   4712  127.0.0.1:5  http://127.0.0.1:6/metrics"), [0; 0]);
     }
 }

@@ -1,10 +1,23 @@
-#!/bin/sh
+#!/bin/bash
 # Runs a command beside toxiproxy, with a proxy for each of the five brokers: kafka1 ... kafka5.
 # TOXIPROXY is the program, TOXIPROXY_ADDR where it is to be asked, FIRST_PORT that of the first broker,
 # WEIR_PROXY_DISTANCE how far above the broker's its proxy's port is.
 set -u
 proxies=$(mktemp)
-trap 'kill "$proxy" 2>/dev/null; rm -f "$proxies"' EXIT
+proxy=
+trap '[ -z "$proxy" ] || { kill "$proxy"; wait "$proxy"; } 2>/dev/null; rm -f "$proxies"' EXIT
+# One that the test before has started again may not listen yet.
+for id in 1 2 3 4 5; do
+    tries=0
+    until (: >"/dev/tcp/127.0.0.1/$((FIRST_PORT + id - 1))") 2>/dev/null; do
+        tries=$((tries + 1))
+        if [ "$tries" -gt 600 ]; then
+            echo "nobody listens on port $((FIRST_PORT + id - 1))"
+            exit 1
+        fi
+        sleep 0.1
+    done
+done
 {
     printf '['
     for id in 1 2 3 4 5; do

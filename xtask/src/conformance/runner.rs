@@ -11,6 +11,7 @@ use std::thread;
 use super::suite::{Outcome, Suite};
 use crate::clock::Stopwatch;
 use crate::shell::{self, Failure};
+use crate::subject::{nodes, nodes_in};
 
 /// A test that was run.
 #[derive(Clone, Debug)]
@@ -73,6 +74,7 @@ fn run_one(suite: &Suite, test: &str, bootstrap: &str, dir: &Path) -> Result<Tes
     let errors = output.try_clone().map_err(|error| Failure(format!("open {}: {error}", log.display())))?;
     let mut command = (suite.command)(test, bootstrap)?;
     command.stdin(Stdio::null()).stdout(output).stderr(errors);
+    command.env(nodes::FOLDER, nodes_in(dir));
     // A group of its own, so that the programs that it starts end with it.
     command.process_group(0);
     let mut child = command

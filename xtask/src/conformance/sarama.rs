@@ -2,15 +2,19 @@
 //! that is told to be of every version of Kafka, one after the other.
 //!
 //! Upstream has the brokers announce the addresses of their proxies. Here the client finds the proxy itself (its dialer is
-//! `through_proxies_test.go`), so that any cluster will do.
+//! `through_proxies_test.go`), so that any cluster will do. Tests that stop a broker, run Kafka's tools or read a log do so by
+//! the program `docker`, and find ours (`docker.rs`).
 
+use std::env;
+use std::ffi::OsString;
 use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 
 use super::go::{self, Module};
-use super::installed;
 use super::suite::{LIMIT, Prepared, Suite};
+use super::{docker, installed, link};
+use crate::kafka;
 use crate::shell::{self, Failure, program};
 use crate::subject::Shape;
 
@@ -34,6 +38,16 @@ const MODULE: Module = Module {
             "config.ApiVersionsRequest = true\n\tconfig.Net.Proxy.Enable = true\n\t\
              config.Net.Proxy.Dialer = throughProxies{}\n\n\treturn config",
         ),
+        // There is a docker, though the cluster is not of its making.
+        (
+            "if FunctionalTestEnv.UsingExisting {",
+            "if _, err := exec.LookPath(\"docker\"); FunctionalTestEnv.UsingExisting && err != nil {",
+        ),
+        // The log of Weir has the code's name.
+        (
+            "require.NotContains(t, logs, \"OutOfOrderSequenceException\",",
+            "require.NotRegexp(t, \"OutOfOrderSequence(Exception|Number)\", logs,",
+        ),
     ],
     added,
     files: "functional",
@@ -44,7 +58,7 @@ pub(super) const SUITE: Suite = Suite {
     shape: Shape {
         nodes: 5,
         port: Some(PORT),
-        racks: &[],
+        racks: &["1", "2", "3", "4", "5"],
         configs: &[
             ("auto.create.topics.enable", "false"),
             ("default.replication.factor", "2"),
@@ -59,6 +73,9 @@ pub(super) const SUITE: Suite = Suite {
     at_once: 1,
     limit: LIMIT,
     prepare: |offline| {
+        if !offline {
+            kafka::fetch_jars()?;
+        }
         let version = MODULE.prepare(offline)?;
         Ok(Prepared { version, tests: MODULE.tests(&[])? })
     },
@@ -70,10 +87,24 @@ pub(super) const SUITE: Suite = Suite {
         command.env("TOXIPROXY", toxiproxy()).env("TOXIPROXY_ADDR", TOXIPROXY);
         command.env("FIRST_PORT", PORT.to_string()).env("WEIR_PROXY_DISTANCE", DISTANCE.to_string());
         command.env("KAFKA_VERSION", "4.1.0").env("NO_PROXY", "127.0.0.1");
+        command.env("PATH", path_with_docker()?);
         Ok(command)
     },
     judge: go::judge,
 };
+
+/// `PATH`, with a folder before it in which this program is called `docker`.
+fn path_with_docker() -> Result<OsString, Failure> {
+    let dir = installed().join("sarama/bin");
+    let put = || -> std::io::Result<OsString> {
+        fs::create_dir_all(&dir)?;
+        link(&env::current_exe()?, &dir.join(docker::NAME))?;
+        let before = env::var_os("PATH").unwrap_or_default();
+        let folders = std::iter::once(dir.clone()).chain(env::split_paths(&before));
+        env::join_paths(folders).map_err(std::io::Error::other)
+    };
+    put().map_err(|error| Failure(format!("put a program `docker` into {}: {error}", dir.display())))
+}
 
 /// Our own part of the suite.
 fn own(name: &str) -> PathBuf {
