@@ -11,7 +11,7 @@ use crate::published_image::PublishedImage;
 use bytes::Bytes;
 use kafka_wire::{ConnectionId, HostPort, ListenerInfo, RequestContext};
 use kafka_wire_core::{Request, Writer};
-use log_engine::{DataDir, DataDirOptions, RealDisk};
+use log_engine::{DataDir, DataDirOptions, Disk, RealDisk};
 use parking_lot::Mutex;
 use proto_types::controller_api::{ControllerReply, ControllerRequest};
 use proto_types::ids::{
@@ -89,13 +89,18 @@ impl TestNode {
 
     /// A node over a data directory, with the partitions of `changes` open.
     pub(crate) async fn on_disk(directory: &Path, changes: &[MetadataChange]) -> Self {
+        Self::on(Arc::new(RealDisk), directory, changes).await
+    }
+
+    /// The same, on this disk.
+    pub(crate) async fn on(disk: Arc<dyn Disk>, directory: &Path, changes: &[MetadataChange]) -> Self {
         let options = DataDirOptions {
             cluster_id: CLUSTER.into(),
             node_id: 1,
             new_directory_id: Uuid::from_u128(1),
             descriptors_max: 1_000,
         };
-        let data = DataDir::open(Arc::new(RealDisk), directory, &options).expect("the directory is ours");
+        let data = DataDir::open(disk, directory, &options).expect("the directory is ours");
         let answer =
             |request: &ControllerRequest| -> Answer { panic!("the controller was asked {request:?}") };
         let test = Self::over(vec![data], &[], changes, answer);

@@ -11,6 +11,7 @@ use kafka_wire_core::messages::{
     delete_records, describe_log_dirs, fetch, list_offsets, offset_for_leader_epoch, produce,
 };
 use kafka_wire_core::{ErrorCode, Part, Records, Region};
+use log_engine::{Disk, RealDisk};
 use prometheus_client::registry::Registry;
 use proto_types::ids::{LeaderEpoch, NodeId, PartitionEpoch};
 use proto_types::metadata::{ConfigResource, MetadataChange, PartitionState, topic_partition};
@@ -18,11 +19,15 @@ use records::{BatchBuilder, Compression};
 use uuid::Uuid;
 
 use super::handlers;
+use crate::partition::stalling_disk::StallingDisk;
 use crate::test_node::{TestNode, live_node, topic, topic_id};
 
 pub(super) const TOPIC: &str = "ad-events";
 /// The epoch in which [`topic`] makes its partitions led.
 const EPOCH: i32 = 3;
+/// Timestamps of ListOffsets that stand for ends of the log.
+const LATEST: i64 = -1;
+const EARLIEST: i64 = -2;
 
 pub(super) struct World {
     pub(super) test: TestNode,
@@ -32,11 +37,15 @@ pub(super) struct World {
 impl World {
     /// One topic of three partitions, all led here, with these configs.
     pub(super) async fn new(configs: &[(&str, &str)]) -> Self {
+        Self::on(Arc::new(RealDisk), configs).await
+    }
+
+    async fn on(disk: Arc<dyn Disk>, configs: &[(&str, &str)]) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let mut changes = live_node(1);
         changes.extend(topic(1, TOPIC, 3, &[1]));
         changes.extend(configs.iter().map(|(name, value)| config(name, value)));
-        let test = TestNode::on_disk(directory.path(), &changes).await;
+        let test = TestNode::on(disk, directory.path(), &changes).await;
         Self { test, directory }
     }
 
@@ -260,6 +269,33 @@ fn records_of(data: &fetch::PartitionData) -> Vec<(i64, String)> {
 
 fn values(data: &fetch::PartitionData) -> Vec<String> {
     records_of(data).into_iter().map(|(_, value)| value).collect()
+}
+
+/// A client that was answered before the flush looks for the end of its log. A disk that stands still holds nobody up for long.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_only_replica_tells_its_end_once_what_it_holds_is_flushed() {
+    let disk = StallingDisk::over(Arc::new(RealDisk));
+    let world = World::on(Arc::clone(&disk) as Arc<dyn Disk>, &[]).await;
+    assert_eq!(world.append(0, batch(&["flushed"])).await, 0);
+    disk.stall(".log");
+    assert_eq!(world.produce(1, 0, batch(&["soon"])).await.error_code, ErrorCode::None);
+    let waits = || disk.waiting() > 0;
+    let released = async {
+        let waiting = async {
+            while !waits() {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        assert!(tokio::time::timeout(Duration::from_secs(60), waiting).await.is_ok(), "nothing is flushed");
+        disk.release();
+    };
+    let (end, ()) = tokio::join!(world.list_offset_at(0, LATEST, 0), released);
+    assert_eq!(end, 2);
+    disk.stall(".log");
+    assert_eq!(world.produce(1, 0, batch(&["later"])).await.error_code, ErrorCode::None);
+    assert_eq!(world.list_offset_at(0, LATEST, 0).await, 2);
+    assert_eq!(world.list_offset_at(0, EARLIEST, 0).await, 0);
+    disk.release();
 }
 
 #[tokio::test]

@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use kafka_wire::RequestContext;
 use kafka_wire_core::messages::list_offsets::{
@@ -10,13 +11,16 @@ use kafka_wire_core::messages::list_offsets::{
 };
 use kafka_wire_core::{ErrorCode, Str};
 use log_engine::{ReadError, TimestampOffset};
-use storage_node_core::image::ClusterImage;
-use storage_node_core::{Isolation, View};
+use proto_types::ids::PartitionIndex;
+use storage_node_core::image::{ClusterImage, TopicImage};
+use storage_node_core::{Isolation, Standing, View};
+use tokio::time::Instant;
 
 use crate::kafka::error_code::KafkaError;
 use crate::kafka::find_partition;
 use crate::node::Node;
 use crate::partition::PartitionHandle;
+use crate::partition::fetch_wait::FetchWait;
 
 /// Reads only what transactions have decided.
 const READ_COMMITTED: i8 = 1;
@@ -26,6 +30,9 @@ const LEADER_EPOCH_MIN: i16 = 4;
 
 /// From this version on clients know OFFSET_NOT_AVAILABLE.
 const NOT_AVAILABLE_MIN: i16 = 5;
+
+/// Longest that a request waits for this node's disks, for all its partitions together.
+const FLUSH_WAIT_MAX: Duration = Duration::from_secs(1);
 
 /// What a timestamp field asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -80,7 +87,9 @@ pub(crate) async fn handle(
                 None => {
                     Err(KafkaError::new(ErrorCode::UnsupportedVersion, "this version has no such timestamp"))
                 }
-                Some(asked) => look_up(&node, &image, &topic.name, &partition, asked, isolation).await,
+                Some(asked) => {
+                    look_up(&node, &image, &context, &topic.name, &partition, asked, isolation).await
+                }
             };
             let mut answer = answer.unwrap_or_else(|error| ListOffsetsPartitionResponse {
                 error_code: match error.code {
@@ -124,6 +133,7 @@ fn asked_twice(request: &ListOffsetsRequest) -> Vec<Arc<HashSet<i32>>> {
 async fn look_up(
     node: &Node,
     image: &ClusterImage,
+    context: &RequestContext,
     topic: &Str,
     partition: &ListOffsetsPartition,
     asked: Asked,
@@ -131,7 +141,13 @@ async fn look_up(
 ) -> Result<ListOffsetsPartitionResponse, KafkaError> {
     let topic = find_partition::topic_named(image, topic)?;
     let handle = find_partition::partition(node.partitions(), topic, partition.partition_index)?;
-    let view = handle.view();
+    let view = match asked {
+        Asked::Earliest | Asked::Remote => handle.view(),
+        Asked::Latest | Asked::Time(_) | Asked::MaxTimestamp if has_one_replica(topic, partition) => {
+            once_flushed(&handle, context).await
+        }
+        Asked::Latest | Asked::Time(_) | Asked::MaxTimestamp => handle.view(),
+    };
     view.check_leader(partition.current_leader_epoch)?;
     let bound = view.readable_end(isolation);
     let found = match asked {
@@ -158,6 +174,34 @@ async fn look_up(
         leader_epoch: found.leader_epoch,
         ..ListOffsetsPartitionResponse::default()
     }))
+}
+
+fn has_one_replica(topic: &TopicImage, partition: &ListOffsetsPartition) -> bool {
+    let state = topic.partitions.get(&PartitionIndex(partition.partition_index));
+    state.is_some_and(|state| state.replicas.len() == 1)
+}
+
+/// The copy once it shows all that it holds now. The only replica waits for nothing but its disk, and Kafka's does not even do that:
+/// a client that was answered with acks=1 finds its records there at once. Among several replicas it would not find them in Kafka
+/// either before the others have them.
+async fn once_flushed(handle: &PartitionHandle, context: &RequestContext) -> View {
+    let (waiters, isolation) = (handle.fetch_waiters(), Isolation::ReadUncommitted);
+    let deadline = Instant::from_std(context.arrived + FLUSH_WAIT_MAX);
+    let end = handle.view().end;
+    loop {
+        let seen = waiters.readable_bytes(isolation);
+        let view = handle.view();
+        if view.standing != Standing::Leader || view.high_watermark >= end {
+            return view;
+        }
+        let more = FetchWait::new(1);
+        let _registration = waiters.register(&more, isolation, seen, 1);
+        tokio::select! {
+            () = more.done() => {}
+            () = tokio::time::sleep_until(deadline) => return handle.view(),
+            () = context.draining.cancelled() => return handle.view(),
+        }
+    }
 }
 
 /// A new leader may know of less than its predecessor had committed and shown: what it says now could be less than what
