@@ -247,6 +247,11 @@ impl Config {
             set = set.merge(Toml::string(&text));
         }
         set = set.merge(Env::prefixed(ENV_PREFIX).split("__"));
+        for name in OF_TEXT {
+            if let Ok(value) = std::env::var(format!("{ENV_PREFIX}{}", name.to_uppercase())) {
+                set = set.merge((name, without_quotes(&value)));
+            }
+        }
         for setting in settings {
             set = set.merge(Toml::string(&setting_as_toml(setting)?));
         }
@@ -489,7 +494,13 @@ fn setting_as_toml(setting: &str) -> Result<String, ConfigError> {
     Ok(format!("{key} = {}", toml::Value::String(value.to_owned())))
 }
 
-/// Reads a name, which an environment variable cannot quote.
+/// The value of an environment variable that is text whatever it looks like.
+fn without_quotes(value: &str) -> &str {
+    let quoted = value.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
+    quoted.unwrap_or(value)
+}
+
+/// Reads a name that is not quoted.
 fn text_or_number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged)]
@@ -634,7 +645,8 @@ mod tests {
             let config = load(MINIMAL, &[&format!("rack={setting}")]).unwrap();
             assert_eq!(config.rack.as_deref(), Some(rack), "{setting}");
         }
-        // As an environment variable is read.
+        assert_eq!(["007", "\"007\"", "\""].map(without_quotes), ["007", "007", "\""]);
+        // Without quotes in a file.
         let config = load(&format!("rack = 3\n{MINIMAL}"), &[]).unwrap();
         assert_eq!(config.rack.as_deref(), Some("3"));
     }

@@ -6,8 +6,9 @@ set -u
 proxies=$(mktemp)
 proxy=
 trap '[ -z "$proxy" ] || { kill "$proxy"; wait "$proxy"; } 2>/dev/null; rm -f "$proxies"' EXIT
-# One that the test before has started again may not listen yet.
+# One that the test before has started again may not listen yet, and one that it has stopped and forgotten is started here.
 for id in 1 2 3 4 5; do
+    docker compose start "kafka-$id" >/dev/null 2>&1 || true
     tries=0
     until (: >"/dev/tcp/127.0.0.1/$((FIRST_PORT + id - 1))") 2>/dev/null; do
         tries=$((tries + 1))

@@ -167,12 +167,14 @@ impl Node {
         // Not the test's group, which is ended with the test.
         command.process_group(self.group);
         self.pid = command.spawn().map_err(failed)?.id();
+        // At once, as whoever waits here may be ended with a test.
+        self.write()?;
         // By its command it is known, which it has a moment later.
         let watch = Stopwatch::start();
         while !self.runs() && watch.elapsed() < START_LIMIT {
             thread::sleep(PAUSE);
         }
-        self.write()
+        Ok(())
     }
 
     fn signal(&self, signal: &str) -> Result<(), Failure> {
