@@ -98,12 +98,19 @@ fn path_with_docker() -> Result<OsString, Failure> {
     let dir = installed().join("sarama/bin");
     let put = || -> std::io::Result<OsString> {
         fs::create_dir_all(&dir)?;
-        link(&env::current_exe()?, &dir.join(docker::NAME))?;
+        link(&this_program()?, &dir.join(docker::NAME))?;
         let before = env::var_os("PATH").unwrap_or_default();
         let folders = std::iter::once(dir.clone()).chain(env::split_paths(&before));
         env::join_paths(folders).map_err(std::io::Error::other)
     };
     put().map_err(|error| Failure(format!("put a program `docker` into {}: {error}", dir.display())))
+}
+
+/// The path of this program. A build may have put a newer one there since, and then the system adds a word.
+fn this_program() -> std::io::Result<PathBuf> {
+    let path = env::current_exe()?;
+    let replaced = path.to_str().and_then(|path| path.strip_suffix(" (deleted)"));
+    Ok(replaced.map_or_else(|| path.clone(), PathBuf::from))
 }
 
 /// Our own part of the suite.
